@@ -7,26 +7,45 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from npu_rl.cli.command_group import examples
-from npu_rl.cli.next_steps import STARTS_OVER, if_interrupted
-from npu_rl.cli.options import Json, ManifestIfAny, Python, Workspace, network
-from npu_rl.cli.show import print_json, say, say_folded, tell
+from npu_rl.cli.next_steps import STARTS_OVER, if_interrupted, manifests_of
+from npu_rl.cli.options import Json, Python, Workspace, manifest_names, network
+from npu_rl.cli.show import print_json, say, say_folded, say_table, tell
 from npu_rl.common.errors import SourceError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from npu_rl.recipes.faults.fault import KnownFault
     from npu_rl.recipes.faults.verdict import Verdict
     from npu_rl.recipes.faults.witness_run import Witnessed
     from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 
-_BELOW = " " * 13  # where the text of a fault's symptom and effect begins
+    Witnesses = dict[str, Witnessed]
+
+_HEADS = ("state", "effect", "id", "file:line")
+
+
+def _names() -> list[str]:
+    from npu_rl.recipes.faults.fault import known_faults
+
+    return [*(fault.id for fault in known_faults()), *manifest_names()]
 
 
 @examples(
     "npu-rl faults",
+    "npu-rl faults router-bias-bfloat16   # what it does, and how to run its witness",
     "npu-rl faults deepseek-v3-cann   # of its lock, from the store",
     "npu-rl faults --run --python /opt/train/bin/python",
 )
 def faults(
-    manifest: ManifestIfAny = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[ID|MANIFEST]",
+            help="One fault, or the manifest whose lock is read from the store.",
+            autocompletion=_names,
+        ),
+    ] = None,
     workspace: Workspace = None,
     run: Annotated[
         bool, typer.Option("--run", help="Prove the workspace, then execute each fault's witness.")
@@ -37,10 +56,15 @@ def faults(
     """List known silent faults.
 
     A silent fault makes the code compute something wrong, die or hang without a useful message. The files of a
-    workspace are searched for them, or with MANIFEST those of its lock, from the store. The exit code is 1 if a fault
-    with a wrong result is open, a file can't be read, or a witness disagrees.
+    workspace are searched for them, or with MANIFEST those of its lock, from the store. Those that the recipes of the
+    workspace's manifest reach come first. The exit code is 1 if a fault with a wrong result is open, a file can't be
+    read, or a witness disagrees.
     """
+    from npu_rl.recipes.faults.fault import known_faults
+
     if_interrupted(STARTS_OVER)
+    chosen = [fault for fault in known_faults() if name in (None, fault.id)]
+    manifest = None if chosen else name
     if manifest is not None and (workspace is not None or run):
         conflicting = "--workspace" if workspace is not None else "--run"
         raise UsageError(
@@ -50,33 +74,38 @@ def faults(
         )
     if python is not None and not run:
         raise UsageError("--python needs --run", hint="npu-rl faults --run --python PYTHON")
-    shown: dict[str, Witnessed] = {}
+    shown: Witnesses = {}
     if manifest is not None:
-        place, verdicts = _of_manifest(manifest)
+        place, names, verdicts = _of_manifest(manifest)
+    elif name is not None and not run and _has_no_workspace(workspace):
+        _describe(chosen[0], None)
+        return
     else:
-        from npu_rl.cli import proving
-        from npu_rl.recipes.faults.fault import known_faults
-        from npu_rl.recipes.faults.verdict import judge_tree
-        from npu_rl.workspace.folder.discovery import open_workspace
-
-        paths = open_workspace(workspace, tell)
-        if run:
-            proving.require_proven(paths, "a witness would show the faults of other code")
-        place, verdicts = str(paths.root), judge_tree(paths.code, known_faults())
-        if run:
-            shown = _run(paths, verdicts, python)
+        place, names, verdicts, shown = _of_workspace(workspace, chosen, run, python)
     if json:
         print_json(_to_json(place, verdicts, shown if run else None))
+    elif name is not None and manifest is None:
+        _describe(chosen[0], verdicts[0])
+        _print_witnesses(verdicts, shown)
     else:
-        _print(place, verdicts, shown)
+        _print_tables(names, verdicts, shown)
+        _print_witnesses(verdicts, shown)
+        _print_count(place, verdicts)
     if not _is_well(verdicts, shown):
         raise SystemExit(1)
 
 
-def _of_manifest(name: str) -> tuple[str, tuple[Verdict, ...]]:
+def _has_no_workspace(workspace: Any) -> bool:
+    from npu_rl.workspace.folder.discovery import find_workspace
+
+    return workspace is None and find_workspace(None) is None
+
+
+def _of_manifest(name: str) -> tuple[str, list[str], tuple[Verdict, ...]]:
     """Return the verdicts on the tree of a manifest's lock, whose files come from the store."""
     from npu_rl.recipes.faults.fault import known_faults
     from npu_rl.recipes.faults.verdict import judge_files
+    from npu_rl.stack.compose.assemble import patches_by_file
     from npu_rl.stack.lock import lock_model
     from npu_rl.stack.manifest.manifest_kind import find_manifest
     from npu_rl.stack.sources.progress import Silent
@@ -87,7 +116,8 @@ def _of_manifest(name: str) -> tuple[str, tuple[Verdict, ...]]:
     stored = summary_sources.of_manifest(lock, path, network(offline=True), Silent(), jobs=1)
     try:
         with stored as stack, stack.code_files() as read:
-            return f"{lock.manifest}, tree {lock.tree}", judge_files(read, known_faults())
+            verdicts = judge_files(read, known_faults(), patches_by_file(lock))
+            return f"{lock.manifest}, tree {lock.tree}", manifests_of(lock), verdicts
     except SourceError as error:
         raise SourceError(
             f"The code of {lock.manifest} is not in the store",
@@ -96,38 +126,64 @@ def _of_manifest(name: str) -> tuple[str, tuple[Verdict, ...]]:
         ) from error
 
 
-def _run(paths: WorkspacePaths, verdicts: tuple[Verdict, ...], python: str | None) -> dict[str, Witnessed]:
+def _of_workspace(
+    workspace: Any, chosen: Sequence[KnownFault], run: bool, python: str | None
+) -> tuple[str, list[str], tuple[Verdict, ...], Witnesses]:
+    from npu_rl.cli import proving
+    from npu_rl.recipes.faults.verdict import judge_tree
+    from npu_rl.stack.compose.assemble import patches_by_file
+    from npu_rl.stack.lock import lock_model
+    from npu_rl.workspace.folder.discovery import open_workspace
+
+    paths = open_workspace(workspace, tell)
+    if run:
+        proving.require_proven(paths, "a witness would show the faults of other code")
+    lock = lock_model.read(paths.lock)
+    verdicts = judge_tree(paths.code, chosen, patches=patches_by_file(lock))
+    shown = _run(paths, verdicts, python) if run else {}
+    return str(paths.root), manifests_of(lock), verdicts, shown
+
+
+def _run(paths: WorkspacePaths, verdicts: Sequence[Verdict], python: str | None) -> Witnesses:
     """Return the witnesses' results, by the ids of the faults whose code the tree has."""
     from npu_rl.recipes.faults.verdict import ABSENT, UNKNOWN
-    from npu_rl.recipes.faults.witness_run import run_witness
+    from npu_rl.recipes.faults.witness_run import EXTRA, required_packages, run_witness
+    from npu_rl.training.run.interpreter import probe
     from npu_rl.workspace.folder.chosen_interpreter import choose
 
+    present = [one.fault for one in verdicts if one.state not in (ABSENT, UNKNOWN)]
     interpreter = choose(python, paths)
+    found = probe(interpreter, required_packages()).packages if present else {}
+    missing = [name for name, version in found.items() if version is None]
+    if missing:
+        tell(
+            f"note: {interpreter} lacks {len(missing)} of {len(found)} packages of the extra `{EXTRA}`, so witnesses "
+            f"may not run: {', '.join(missing)}. Install them there: pip install 'npu-rl[{EXTRA}]'"
+        )
     shown = {}
-    for one in verdicts:
-        if one.state not in (ABSENT, UNKNOWN):
-            tell(f"executing the witness of {one.fault.id}")
-            shown[one.fault.id] = run_witness(one.fault.witness, paths.code, interpreter)
+    for fault in present:
+        tell(f"executing the witness of {fault.id}")
+        shown[fault.id] = run_witness(fault.witness, paths.code, interpreter)
     return shown
 
 
-def _is_well(verdicts: tuple[Verdict, ...], shown: dict[str, Witnessed]) -> bool:
+def _is_well(verdicts: Sequence[Verdict], shown: Witnesses) -> bool:
     """Return whether every verdict is known, none is a wrong result, and no witness disagrees."""
     from npu_rl.recipes.faults.verdict import UNKNOWN
 
     bad = any(one.is_open_wrong_result or one.state == UNKNOWN for one in verdicts)
-    return not bad and not _disagreeing(verdicts, shown)
+    return not bad and not any(_disagrees(one, shown) for one in verdicts)
 
 
-def _disagreeing(verdicts: tuple[Verdict, ...], shown: dict[str, Witnessed]) -> list[str]:
-    """Return the ids of the faults whose witness contradicts the texts."""
+def _disagrees(verdict: Verdict, shown: Witnesses) -> bool:
+    """Return whether the witness contradicts the texts; of an unproven fix it is to show none."""
     from npu_rl.recipes.faults.witness_run import HAS_FAULT, HAS_NONE
 
-    contrary = {one.fault.id: HAS_NONE if one.is_open else HAS_FAULT for one in verdicts}
-    return [name for name, found in shown.items() if found.state == contrary[name]]
+    found = shown.get(verdict.fault.id)
+    return found is not None and found.state == (HAS_NONE if verdict.is_open else HAS_FAULT)
 
 
-def _to_json(place: str, verdicts: tuple[Verdict, ...], shown: dict[str, Witnessed] | None) -> dict[str, Any]:
+def _to_json(place: str, verdicts: Sequence[Verdict], shown: Witnesses | None) -> dict[str, Any]:
     rows = []
     for one in verdicts:
         row = one.to_json()
@@ -138,34 +194,86 @@ def _to_json(place: str, verdicts: tuple[Verdict, ...], shown: dict[str, Witness
     return {"ok": _is_well(verdicts, shown or {}), "tree": place, "faults": rows}
 
 
-def _print(place: str, verdicts: tuple[Verdict, ...], shown: dict[str, Witnessed]) -> None:
-    from npu_rl.recipes.faults.verdict import ABSENT, ENDED, OPEN, UNKNOWN, count_line
+def _print_tables(manifests: Sequence[str], verdicts: Sequence[Verdict], shown: Witnesses) -> None:
+    from npu_rl.recipes.faults.fault import SEVERITIES
+    from npu_rl.recipes.faults.verdict import ABSENT, STATES
+    from npu_rl.recipes.judgement.fault_findings import strategies_of
 
-    disagreeing = _disagreeing(verdicts, shown)
-    for state in (OPEN, ENDED):
-        for one in verdicts:
-            if one.state != state:
-                continue
-            by = f" by {one.by}" if one.by else ""
-            title = f"{one.fault.title} [{one.fault.id}, {one.fault.severity}] ({one.where})"
-            say_folded(f"{one.state}{by}: {title}", "    ")
-            if one.is_open:
-                say_folded(f"    symptom: {one.fault.symptom}", _BELOW)
-                say_folded(f"    effect:  {one.fault.effect}", _BELOW)
-                if one.fault.strategy:
-                    say(f"    only with actor.strategy {one.fault.strategy}")
-            found = shown.get(one.fault.id)
-            if found is not None:
-                figures = ", ".join(f"{name} {value}" for name, value in found.figures.items())
-                detail = found.reason or figures
-                differs = "; this DIFFERS from the texts" if one.fault.id in disagreeing else ""
-                say_folded(f"    witness: {found.state}{f': {detail}' if detail else ''}{differs}", _BELOW)
+    strategies = strategies_of(manifests)
+    present = [one for one in verdicts if one.state != ABSENT]
+    present.sort(key=lambda one: (STATES.index(one.state), SEVERITIES.index(one.fault.severity)))
+    reached = [one for one in present if any(map(one.fault.concerns, strategies)) or not strategies]
+    others = [one for one in present if one not in reached]
+    heads = (*_HEADS, "witness") if shown else _HEADS
+    if reached:
+        say_table(heads, [_row(one, shown) for one in reached])
+    if others:
+        recipes = (
+            f"The recipes of {manifests[0]} don't reach these" if manifests else "No recipe reaches these"
+        )
+        say(f"{recipes}:")
+        say_table(heads, [_row(one, shown) for one in others])
+
+
+def _row(verdict: Verdict, shown: Witnesses) -> list[str]:
+    cells = [_state(verdict), verdict.fault.severity, verdict.fault.id, verdict.where]
+    if shown:
+        found = shown.get(verdict.fault.id)
+        cells.append(f"{found.state}{', DIFFERS' if _disagrees(verdict, shown) else ''}" if found else "")
+    return cells
+
+
+def _state(verdict: Verdict) -> str:
+    from npu_rl.recipes.faults.verdict import UNPROVEN
+
+    return f"{UNPROVEN}: run the witness" if verdict.state == UNPROVEN else verdict.state
+
+
+def _print_witnesses(verdicts: Sequence[Verdict], shown: Witnesses) -> None:
+    """Print why a witness was not run, and the figures of those that have a fault or disagree."""
+    from npu_rl.recipes.faults.witness_run import HAS_NONE
+
     for one in verdicts:
-        if one.state == UNKNOWN:
-            say_folded(
-                f"{UNKNOWN}, since {one.where} can't be read: {one.fault.title} [{one.fault.id}]", "    "
-            )
-    absent = [one.fault.id for one in verdicts if one.state == ABSENT]
-    if absent:
-        say_folded(f"{ABSENT}: {', '.join(absent)}", "    ")
+        found = shown.get(one.fault.id)
+        if found is not None and (found.state != HAS_NONE or _disagrees(one, shown) or len(verdicts) == 1):
+            figures = ", ".join(f"{key} {value}" for key, value in found.figures.items())
+            differs = "; this DIFFERS from the texts" if _disagrees(one, shown) else ""
+            say_folded(f"{one.fault.id}: {found.state}: {found.reason or figures}{differs}", "    ")
+
+
+def _print_count(place: str, verdicts: Sequence[Verdict]) -> None:
+    from npu_rl.recipes.faults.verdict import count_line
+
     say_folded(f"{place}: {count_line(verdicts)}", "    ")
+
+
+def _describe(fault: KnownFault, verdict: Verdict | None) -> None:
+    """Print what a fault is and does, its state in a tree, and how to run its witness."""
+    import shlex
+
+    from npu_rl.recipes.faults.witness_run import witness_variables
+
+    say_folded(f"{fault.id}: {fault.title}", "    ")
+    rows = {
+        name: getattr(fault, name)
+        for name in ("severity", "symptom", "metrics", "effect", "versions", "upstream")
+    }
+    rows["ended by"] = "; ".join(ending.by for ending in fault.ended) or "nothing yet"
+    rows["switch"] = f"adaptations.{fault.switch}" if fault.switch else ""
+    rows["only with"] = f"actor.strategy {fault.strategy}" if fault.strategy else ""
+    if verdict is not None:
+        by = f" by {verdict.by}" if verdict.by else ""
+        state = (
+            f"{_state(verdict)}; {verdict.after} touches the file after the fix"
+            if verdict.after
+            else verdict.state
+        )
+        rows["state"] = f"{state}{by} ({verdict.where})"
+    for label, text in rows.items():
+        if text:
+            say_folded(f"  {label + ':':<10} {text}", " " * 13)
+    variables = witness_variables(fault.witness, ".")
+    words = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
+    say(f"Run its witness on a workspace: npu-rl faults {fault.id} --run", whole=True)
+    say("By hand, in the folder code:", whole=True)
+    say(f"  {words} python {shlex.quote(str(fault.witness))}", whole=True)

@@ -7,8 +7,12 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from npu_rl.cli.show import tell
+
+if TYPE_CHECKING:
+    from npu_rl.stack.lock.lock_model import Lock
 
 GOES_ON = "Stopped; the same command continues where it stopped."
 KEEPS_DOWNLOADS = "Stopped; the same command continues with what it has fetched."
@@ -48,6 +52,11 @@ def command_line(*words: str | Path, workspace: Path | None = None) -> str:
     """Return a command of npu-rl as a shell reads it."""
     at = () if workspace is None else ("--workspace", workspace)
     return shlex.join(map(str, ("npu-rl", *words, *at)))
+
+
+def manifests_of(lock: Lock) -> list[str]:
+    """Return the names of a lock's manifest and of those that it extends, for `bundled_recipe_for`."""
+    return [lock.manifest, *(Path(name.removeprefix("bundled:")).stem for name in lock.manifest_files)]
 
 
 def bundled_recipe_for(manifests: Sequence[str]) -> str | None:

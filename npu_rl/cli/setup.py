@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npu_rl.cli.command_group import examples
-from npu_rl.cli.next_steps import KEEPS_DOWNLOADS, bundled_recipe_for, command_line, if_interrupted
+from npu_rl.cli.next_steps import (
+    KEEPS_DOWNLOADS,
+    bundled_recipe_for,
+    command_line,
+    if_interrupted,
+    manifests_of,
+)
 from npu_rl.cli.options import (
     Jobs,
     Json,
@@ -346,8 +352,7 @@ def _say_faults(paths: WorkspacePaths) -> None:
 
 def _say_next(lock: Lock, paths: WorkspacePaths) -> None:
     """Print the commands that prove the workspace, and train in it: on a CPU, or after a plan for other devices."""
-    bundled = (Path(name.removeprefix("bundled:")).stem for name in lock.manifest_files)
-    recipe = bundled_recipe_for([lock.manifest, *bundled])
+    recipe = bundled_recipe_for(manifests_of(lock))
     at = None if _is_default(paths) else paths.root
     activate = shlex.quote(str(paths.root / "activate"))
     say_labelled(f"Next: {one_line(command_line('verify', workspace=at))}; source {one_line(activate)}\n")

@@ -24,7 +24,7 @@ from npu_rl.recipes.faults.verdict import (
     judge_files,
     judge_tree,
 )
-from npu_rl.recipes.faults.witness_run import missing_packages, witness_variables
+from npu_rl.recipes.faults.witness_run import required_packages, witness_variables
 from npu_rl.stack.patches.parse_patch import parse_patch
 from npu_rl.stack.patches.patch_header import parse_header
 from tests.in_process import run_here
@@ -151,10 +151,9 @@ def test_the_line_counts_apart_what_another_strategy_reaches(
     assert line == f"known faults: 1, 1 in this code: 0 patched, {counts}"
 
 
-def test_missing_packages_are_those_of_the_extra() -> None:
-    missing = missing_packages([])
-    assert {"torch", "cbor2", "gpytorch"} <= set(missing) and "npu-rl" not in missing
-    assert missing_packages(missing) == []
+def test_required_packages_are_those_of_the_extra_and_of_those_that_it_requires() -> None:
+    found = required_packages()
+    assert {"torch", "cbor2", "gpytorch"} <= set(found) and not {"npu-rl", "pytest"} & set(found)
 
 
 @pytest.mark.pypi

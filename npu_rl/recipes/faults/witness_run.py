@@ -10,7 +10,7 @@ import ast
 import json
 import os
 import tempfile
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
@@ -27,6 +27,7 @@ NOT_RUN, HAS_FAULT, HAS_NONE = "not run", "fault", "no fault"
 
 _ROOTS = {"npu": python_roots.NPU, "vllm": python_roots.VLLM, "apex": python_roots.APEX}
 _USUAL = {
+    "PYTHONDONTWRITEBYTECODE": "1",
     "OMP_NUM_THREADS": "1",
     "CUDA_VISIBLE_DEVICES": "",
     "GLOO_SOCKET_IFNAME": "lo",
@@ -70,8 +71,7 @@ def run_witness(
     """
     with tempfile.TemporaryDirectory(prefix="npu-rl-witness-") as folder:
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("NPU_RL_", "PYTHON"))}
-        own = {"PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": folder}
-        environment = kept | own | witness_variables(script, code) | dict(variables or {})
+        environment = kept | {"TMPDIR": folder} | witness_variables(script, code) | dict(variables or {})
         try:
             finished = run_quietly([python, "-W", "ignore", str(script)], environment, code, TIMEOUT)
         except HostError as error:
@@ -88,31 +88,27 @@ def run_witness(
     return Witnessed(HAS_FAULT if shown else HAS_NONE, figures=found)
 
 
-def witness_variables(script: Path, code: Path) -> dict[str, str]:
+def witness_variables(script: Path, code: Path | str) -> dict[str, str]:
     """Return the variables that a witness needs: the stand-ins and the tree on its path, and its own ENVIRONMENT."""
     names = {"STAND_INS": (), "ENVIRONMENT": {}, **_constants(script)}
     roots = [python_roots.INJECTED, *(_ROOTS[name] for name in names["STAND_INS"]), code]
     return {**_USUAL, "PYTHONPATH": os.pathsep.join(map(str, roots)), **names["ENVIRONMENT"]}
 
 
-def missing_packages(installed: Collection[str]) -> list[str]:
-    """Return the packages of the extra `faults` that an interpreter lacks, in any version.
-
-    Args:
-        installed: Canonical names.
-    """
+def required_packages() -> list[str]:
+    """Return the names of the packages of the extra `faults`, and of the extras that it requires."""
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
-    extras, missing = [EXTRA], set()
+    extras, names = [EXTRA], set()
     for extra in extras:  # it grows: an extra requires others
         for wanted in map(Requirement, metadata.requires("npu-rl") or ()):
             if wanted.marker is None or wanted.marker.evaluate({"extra": ""}):
                 continue
             if wanted.marker.evaluate({"extra": extra}):
                 extras += [one for one in wanted.extras if wanted.name == "npu-rl" and one not in extras]
-                missing |= {canonicalize_name(wanted.name)} - {"npu-rl", *installed}
-    return sorted(missing)
+                names |= {canonicalize_name(wanted.name)} - {"npu-rl"}
+    return sorted(names)
 
 
 def _constants(script: Path) -> dict[str, Any]:

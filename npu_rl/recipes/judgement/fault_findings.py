@@ -6,16 +6,18 @@ recorded with the run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from npu_rl.common.bundled import bundled_recipes
 from npu_rl.common.yaml_documents.finding import Finding, Severity
 from npu_rl.common.yaml_documents.problems import KeyPath
 from npu_rl.common.yaml_documents.suggest import did_you_mean
 from npu_rl.recipes.faults.fault import known_faults
 from npu_rl.recipes.faults.verdict import Verdict, judge_tree
-from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
+from npu_rl.recipes.recipe.load_recipe import LoadedRecipe, load_recipe
 from npu_rl.recipes.trainer_code.adaptation_switches import given_switches
 
 RULE = "known-fault"
@@ -71,6 +73,13 @@ def strategy_of(loaded: LoadedRecipe) -> str | None:
     None if the trainer's keys are its own: which workers it starts is unknown then, so every fault counts.
     """
     return None if loaded.recipe.has_own_keys else loaded.recipe.actor.strategy
+
+
+def strategies_of(manifests: Collection[str]) -> set[str | None]:
+    """Return `strategy_of` the bundled recipes whose text names one of these manifests."""
+    line = re.compile(rf"^manifest: ({'|'.join(map(re.escape, manifests))})$", re.MULTILINE)
+    texts = {name: path.read_text(encoding="utf-8") for name, path in bundled_recipes().items()}
+    return {strategy_of(load_recipe(name)) for name, text in texts.items() if line.search(text)}
 
 
 def switched_off(loaded: LoadedRecipe, environment: Mapping[str, str]) -> frozenset[str]:
