@@ -19,33 +19,12 @@ from npu_rl.stack.lock.lock_model import lock_path
 from npu_rl.stack.lock.lock_model import read as read_lock
 from npu_rl.stack.manifest.manifest_kind import MANIFEST
 from tests.code_trees import R1_ZERO_PINS, check_recipe, known_keys, unpatched
-from tests.recipes.source_tables import NAMES, changed, said, same, sources, table
-from tests.support import git
+from tests.recipes.source_tables import NAMES, changed, said, sources, table
 from tests.training.test_hydra_compose import composed
 
 NAME, RANDOM = "deepseek-r1-zero-256die", "deepseek-r1-zero-256die-random-init"
 PUBLISHED = "deepseek-r1-zero-256die-published"
-RECIPE_R1_ASCEND = "448c6c358:recipe/r1_ascend/run_deepseekv3_671b_grpo_megatron_npu.sh"
 CANN = "deepseek-v3-cann-256die"
-HYPER_PARAMETERS = {
-    "data.max_response_length",
-    "actor_rollout_ref.rollout.temperature",
-    "actor_rollout_ref.rollout.val_kwargs.temperature",
-}
-# Keys of the published script that a recipe's own command has by `render`, or that have a row among the differences.
-SET_BY_RENDER = {
-    "actor_rollout_ref.actor.megatron.use_dist_checkpointing",
-    "actor_rollout_ref.ref.megatron.use_dist_checkpointing",
-    "custom_reward_function.name",
-    "custom_reward_function.path",
-    "trainer.device",
-    "trainer.experiment_name",
-    "trainer.total_epochs",
-}
-LEFT_OUT = {
-    "actor_rollout_ref.actor.megatron.override_transformer_config.moe_grouped_gemm",
-    "algorithm.kl_ctrl.kl_coef",
-}
 SAMPLERS = {"apply_top_k_top_p", "apply_top_k_only"}
 # Patches for what both recipes do, each in its own way.
 NOT_IN_THE_COMPARISON = {
@@ -158,20 +137,6 @@ def test_the_vocabulary_is_not_sorted_at_each_token() -> None:
     assert "VLLM_ASCEND_ENABLE_TOPK_OPTIMIZE" not in locked.env
 
 
-def published_settings(upstreams: Path) -> dict[str, str]:
-    """The trainer's keys and values of the published script, its own variables filled in."""
-    repository = upstreams / "volcengine+verl" / "repo"
-    text = git("show", RECIPE_R1_ASCEND, git_dir=repository)
-    values: dict[str, str] = {}
-    for variable, value in re.findall(r"^(\w+)=(.+?)(?: #.*)?$", text, re.MULTILINE):
-        product = re.fullmatch(r"\$\(\((\d+) \* (\d+)\)\)", value)
-        values[variable] = str(int(product[1]) * int(product[2])) if product else value
-        if default := re.fullmatch(r'\$\{\w+:-"(.+)"\}', values[variable]):
-            values[variable] = default[1].replace("${RAY_DATA_HOME}", "~/verl").replace("${HOME}", "~")
-    given = re.findall(r"^    \+?([\w.]+)=(\S+)", text, re.MULTILINE)
-    return {key: re.sub(r'"?\$\{(\w+)\}"?', lambda found: values[found[1]], value) for key, value in given}
-
-
 @pytest.fixture(scope="module")
 def code(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return unpatched(upstreams, R1_ZERO_PINS, tmp_path_factory.mktemp("code"))
@@ -191,16 +156,6 @@ class TestUpstreams:
         graphs = "rollout.engine_arguments.additional_config.torchair_graph_config"
         (error,) = check_recipe(load_recipe(NAME, [f"{graphs}.enable_frozen_parameter=false"]), code).errors
         assert "vllm-ascend reads no enable_frozen_parameter from torchair_graph_config" in error.message
-
-    def test_what_is_run_otherwise_than_published(self, upstreams: Path) -> None:
-        """By verl's own script: all 78 values are those of our two recipes, but for the ones listed here."""
-        script = published_settings(upstreams)
-        assert len(script) == 78
-        for name, others in ((PUBLISHED, set()), (NAME, HYPER_PARAMETERS)):
-            ours = {key: one.value for key, one in load_recipe(name).settings.items()}
-            differs = {key for key, value in script.items() if key in ours and not same(value, ours[key])}
-            assert differs == others | {"trainer.project_name"}
-            assert script.keys() - ours.keys() == SET_BY_RENDER | LEFT_OUT
 
     @pytest.mark.rehearsal
     def test_what_the_sampler_left_out_would_sort(self, code: Path) -> None:

@@ -1,4 +1,4 @@
-"""The recipes of verl_npu's examples: every value has a source, each argument of the scripts is there or explained."""
+"""The recipes of verl_npu's examples: sizes, and what their own tree says of them."""
 
 from __future__ import annotations
 
@@ -13,36 +13,10 @@ from npu_rl.recipes.judgement.judge import AssembledTree, judge
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.recipes.sizing.parallelism import DATA_KEY, layout_of
 from tests.patchsets.flagship_tree import tree
-from tests.recipes.source_tables import by_key, changed, same, script_arguments, sources, table
-from tests.support import git
+from tests.recipes.source_tables import changed, sources, table
+from tests.recipes.test_published_scripts import VERL_NPU as SCRIPTS
 
 SOURCES = "verl-npu-plugin"
-# Recipe -> the script with its values, and the number of the trainer's arguments there.
-SCRIPTS = {
-    "verl-npu-grpo-qwen3-235b": ("test_grpo_qwen3_235b_A2", 58),
-    "verl-npu-dapo-qwen3-235b": ("test_dapo_qwen3_235b_megatron_A3", 97),
-    "verl-npu-dapo-qwen3-30b": ("test_dapo_qwen3_30b_fsdp_A+X_6k", 88),
-    "verl-npu-dapo-qwen3-32b": ("test_dapo_qwen3_32b_fsdp2_A3", 77),
-    "verl-npu-dapo-qwen25-32b-20k": ("test_dapo_qwen25_32b_fsdp2_A+X_20k", 82),
-    "verl-npu-dapo-qwen25-32b-4k": ("test_dapo_qwen25_32b_fsdp2_A+X_4k", 84),
-}
-LEFT_OUT = re.compile(r"\| `([\w.]+)` \| ([\w, -]+) \| .+ \| .+ \|")
-
-
-def left_out(name: str) -> set[str]:
-    """The script's arguments that this recipe leaves out, by the table that says why."""
-    section = (
-        sources(SOURCES).partition("and the recipes leave out\n")[2].partition("| variable or command |")[0]
-    )
-    found = set()
-    for line in section.splitlines():
-        if line.startswith("| `"):
-            match = LEFT_OUT.fullmatch(line)
-            assert match, line
-            ends = match[2].split(", ")
-            if ends == ["all"] or any(end in name.removeprefix("verl-npu-") for end in ends):
-                found.add(match[1])
-    return found
 
 
 def test_these_are_all() -> None:
@@ -74,25 +48,6 @@ def test_the_one_of_4k_is_for_timing() -> None:
     assert timing.recipe.benchmark and timing.recipe.rollout.ignore_end and not training.recipe.benchmark
     named = {key for key, *_ in table(SOURCES, timing.recipe.name)}
     assert changed(training.recipe.name, timing.recipe.name) == named | {"name", "title", "extends"}
-
-
-@pytest.mark.upstreams
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_each_argument_of_the_script_is_there_or_explained(upstreams: Path, name: str) -> None:
-    script, count = SCRIPTS[name]
-    file = f"v2.3.0:tests/verl_examples/configs/{script}.sh"
-    given = by_key(script_arguments(git("show", file, git_dir=upstreams / "Ascend+MindSpeed-RL" / "repo")))
-    assert len(given) == count
-    settings = load_recipe(name).settings
-    assert given.keys() - settings.keys() == left_out(name)
-    own = {
-        key
-        for recipe in (name, "verl-npu-dapo-qwen25-32b-20k")
-        for key, _, source, _ in table(SOURCES, recipe)
-        if source == "ours"
-    }
-    differs = {key for key, text in given.items() if key in settings and not same(text, settings[key].value)}
-    assert {key for key in differs if ".".join(map(str, settings[key].path)) not in own} == set()
 
 
 @pytest.fixture(scope="module")
