@@ -33,16 +33,15 @@ def _names() -> list[str]:
 
 @examples(
     "npu-rl faults",
-    "npu-rl faults router-bias-bfloat16   # what it does, and how to run its witness",
-    "npu-rl faults deepseek-v3-cann   # of its lock, from the store",
+    "npu-rl faults router-bias-bfloat16   # what it does, and its witness",
     "npu-rl faults --run --python /opt/train/bin/python",
 )
 def faults(
-    name: Annotated[
+    which: Annotated[
         str | None,
         typer.Argument(
             metavar="[ID|MANIFEST]",
-            help="One fault, or the manifest whose lock is read from the store.",
+            help="A fault's id, or a manifest whose code is in the store.",
             autocompletion=_names,
         ),
     ] = None,
@@ -63,8 +62,8 @@ def faults(
     from npu_rl.recipes.faults.fault import known_faults
 
     if_interrupted(STARTS_OVER)
-    chosen = [fault for fault in known_faults() if name in (None, fault.id)]
-    manifest = None if chosen else name
+    chosen = [fault for fault in known_faults() if which in (None, fault.id)]
+    manifest = None if chosen else which
     if manifest is not None and (workspace is not None or run):
         conflicting = "--workspace" if workspace is not None else "--run"
         raise UsageError(
@@ -77,14 +76,14 @@ def faults(
     shown: Witnesses = {}
     if manifest is not None:
         place, names, verdicts = _of_manifest(manifest)
-    elif name is not None and not run and _has_no_workspace(workspace):
+    elif which is not None and not run and _has_no_workspace(workspace):
         _describe(chosen[0], None)
         return
     else:
         place, names, verdicts, shown = _of_workspace(workspace, chosen, run, python)
     if json:
         print_json(_to_json(place, verdicts, shown if run else None))
-    elif name is not None and manifest is None:
+    elif which is not None and manifest is None:
         _describe(chosen[0], verdicts[0])
         _print_witnesses(verdicts, shown)
     else:
