@@ -81,6 +81,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     return own
 
 
+@pytest.mark.second  # nine commands
 def test_check_passes_and_fails(installed: Installation) -> None:
     own = installed
     for name in ("own", own.manifest):
