@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from npu_rl.recipes.plan.rules.rule_grounds import GROUNDS
+from npu_rl.recipes.plan.plan import RULE_IDS
 from tests.support import ROOT
 
 
@@ -44,7 +44,7 @@ def fault_of(verdict: str, reason: str, root: Path = ROOT) -> str | None:
         "irrelevant": not name,
         "open": not name,
         "patched": (root / f"patchsets/{name}.patch").is_file(),
-        "rule": name in GROUNDS,
+        "rule": name in RULE_IDS,
         # The catalogue is checked where it is.
         "fault": bool(name) and (not CATALOGUE.is_dir() or (CATALOGUE / f"{name}.yaml").is_file()),
     }

@@ -10,7 +10,7 @@ import pytest
 from npu_rl.common.errors import NpuRlError
 from npu_rl.common.yaml_documents.finding import Severity
 from npu_rl.recipes.judgement.judge import Judgement, judge
-from npu_rl.recipes.plan.rules.rule_grounds import GROUNDS
+from npu_rl.recipes.plan.plan import RULE_IDS
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from tests.in_process import run_here
 from tests.plan.helpers import RECIPE, loaded
@@ -114,5 +114,5 @@ def test_every_rule_has_its_ground() -> None:
         "env.MASTER_PORT=29500",
         "rollout.engine_arguments.additional_config.ascend_scheduler_config={enabled: true}",
     )
-    assert of_a_plan(judge(loaded(*changes))) <= set(GROUNDS)
-    assert of_a_plan(judge(load_recipe("quickstart"))) <= set(GROUNDS)
+    assert of_a_plan(judge(loaded(*changes))) <= RULE_IDS
+    assert of_a_plan(judge(load_recipe("quickstart"))) <= RULE_IDS

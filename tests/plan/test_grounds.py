@@ -7,21 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.recipes.plan.rules.rule import Rule
-from npu_rl.recipes.plan.rules.rule_grounds import GROUNDS, apply_grounds
+from npu_rl.recipes.plan.rules.rule import RULES, Rule, cited
 from npu_rl.recipes.trainer_code.bridged_actor import ONLY_BRIDGES
 from npu_rl.recipes.trainer_code.citations import CitedCode
 from tests.code_trees import lay
 from tests.plan.helpers import plan, rule
 from tests.plan.test_rules import BROKEN
 
-RESTING = [row for row in BROKEN if row.name in GROUNDS and GROUNDS[row.name].places]
+RESTING = [row for row in BROKEN if row.name in RULES and RULES[row.name].places]
 
 
 def tree_of(folder: Path, without: frozenset[str] = frozenset()) -> Path:
     """A tree with the text of every place, and the files named left out."""
     texts = defaultdict[str, str](str)
-    for ground in GROUNDS.values():
+    for ground in RULES.values():
         for place in (place for places in ground.places for place in places):
             texts[place.file] += "" if place.absent else f"{place.text}\n"
     return lay(folder, {file: text for file, text in texts.items() if file not in without})
@@ -38,7 +37,7 @@ def test_a_rule_holds_where_its_code_is_and_steps_aside_where_not(
     whole_tree: Path, tmp_path: Path, name: str, changes: list[str]
 ) -> None:
     there = rule(plan(*changes, code=whole_tree), name)
-    first = frozenset(place.file for place in GROUNDS[name].places[0])
+    first = frozenset(place.file for place in RULES[name].places[0])
     assert not there.ok and not there.skipped
     assert any(f"({file}:" in there.figures for file in first)
     without = plan(*changes, code=tree_of(tmp_path, first))
@@ -79,9 +78,8 @@ def test_megatron_training_in_the_tree_is_enough_for_grouped_experts(tmp_path: P
         ("mla-tensor-parallel", Rule("", False, "f", certain=False), False),
         ("moe-grouped-gemm", Rule("", False, "f"), False),
         ("hccl-ports", Rule("", False, "f"), False),
-        ("a-rule-of-memory", Rule("", False, "f"), True),
     ],
 )
 def test_only_what_the_code_refuses_is_certain(tmp_path: Path, name: str, given: Rule, certain: bool) -> None:
-    (found,) = apply_grounds([Rule(**{**vars(given), "id": name})], CitedCode(tree_of(tmp_path)))
+    found = cited(given, RULES[name].places, RULES[name].certain, CitedCode(tree_of(tmp_path)))
     assert found.certain is certain

@@ -25,8 +25,7 @@ from npu_rl.recipes.judgement.overruling import overrule
 from npu_rl.recipes.judgement.prepared_data import RULES as DATA_RULES
 from npu_rl.recipes.judgement.prepared_data import prepared_data_findings
 from npu_rl.recipes.judgement.recipe_weights import with_weights, without_missing_files
-from npu_rl.recipes.plan.plan import Plan, plan_of
-from npu_rl.recipes.plan.rules.rule_grounds import GROUNDS
+from npu_rl.recipes.plan.plan import RULE_IDS, Plan, plan_of
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 from npu_rl.recipes.sizing.machine import Machine
 from npu_rl.recipes.sizing.plan_inputs import run_environment
@@ -177,7 +176,7 @@ def _judge(
     plan_findings += faults.tree_findings
     found = [*key_findings, *plan_findings]
     ids = {
-        *GROUNDS,
+        *RULE_IDS,
         *ENVIRONMENT_RULES,
         *FILE_RULES,
         *DATA_RULES,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from pathlib import Path
 
 from npu_rl.common.errors import RecipeError
@@ -13,18 +12,23 @@ from npu_rl.common.yaml_documents.problems import KeyPath
 from npu_rl.recipes.memory.memory_by_phase import Memory, memory_of
 from npu_rl.recipes.plan.disk_and_tokens import Disk, Loading, Tokens, disk_of, loading_of, tokens_of
 from npu_rl.recipes.plan.phase_times import phase_times_of
-from npu_rl.recipes.plan.rules.adaptation_rules import adaptation_rules
-from npu_rl.recipes.plan.rules.batch_rules import batch_rules, length_rules
-from npu_rl.recipes.plan.rules.checkpoint_rules import Checkpoints, checkpoint_rules, checkpoints_of
-from npu_rl.recipes.plan.rules.conflict_rules import conflict_rules
-from npu_rl.recipes.plan.rules.dapo_rules import dapo_rules
-from npu_rl.recipes.plan.rules.engine_rules import engine_rules
-from npu_rl.recipes.plan.rules.memory_rules import memory_rules
-from npu_rl.recipes.plan.rules.parallelism_rules import parallelism_rules
-from npu_rl.recipes.plan.rules.path_and_port_rules import path_and_port_rules
-from npu_rl.recipes.plan.rules.rule import Rule
-from npu_rl.recipes.plan.rules.rule_grounds import apply_grounds
-from npu_rl.recipes.plan.rules.server_rollout_rules import server_rollout_rules
+from npu_rl.recipes.plan.rules import (
+    batch_rules,
+    engine_rules,
+    file_rules,
+    layout_rules,
+    length_rules,
+    server_rules,
+    training_rules,
+)
+from npu_rl.recipes.plan.rules.checkpoint_rules import (
+    CHECKPOINT_RULES,
+    Checkpoints,
+    checkpoint_rules,
+    checkpoints_of,
+)
+from npu_rl.recipes.plan.rules.memory_rules import MEMORY_RULES, memory_rules
+from npu_rl.recipes.plan.rules.rule import RULES, Rule, judge_rules
 from npu_rl.recipes.recipe.key_map import recipe_key_of
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 from npu_rl.recipes.sizing.batch_arithmetic import BrokenRule, broken_rules
@@ -32,6 +36,10 @@ from npu_rl.recipes.sizing.divisibility import check_sizes
 from npu_rl.recipes.sizing.machine import Machine
 from npu_rl.recipes.sizing.plan_inputs import PlanInputs, facts_of
 from npu_rl.recipes.trainer_code.config_tree import ConfigTree
+
+_MODULES = (layout_rules, batch_rules, length_rules, training_rules, engine_rules, server_rules, file_rules)
+RULE_IDS = frozenset({*RULES, *MEMORY_RULES, *CHECKPOINT_RULES})
+"""Ids of the rules that a recipe may name in `plan: {except: ...}`, without those of the trainer's own checks."""
 
 
 @dataclass(frozen=True)
@@ -109,26 +117,13 @@ def plan_of(
 
 
 def _rules(facts: PlanInputs) -> list[Rule]:
-    """Return each rule once. If a layout rule and a trainer's check cover the same sizes, the failing one is kept."""
+    """Return each rule, and the trainer's own checks of sizes that fail."""
     found = {
         (one.rule, one.message): one
         for one in broken_rules(facts.values, facts.recipe.megatron, facts.upstream)
     }
-    broken = {rule: one for (rule, _), one in reversed(found.items())}
-    rules = chain(
-        parallelism_rules(facts),
-        batch_rules(facts, broken),
-        length_rules(facts),
-        conflict_rules(facts),
-        adaptation_rules(facts),
-        engine_rules(facts),
-        server_rollout_rules(facts),
-        dapo_rules(facts),
-        path_and_port_rules(facts),
-    )
-    kept = [rule for rule in apply_grounds(rules, facts.upstream) if not (rule.ok and rule.id in broken)]
-    refused = {rule.id for rule in kept if not rule.ok}
-    return kept + [_trainer_rule(one) for one in found.values() if one.rule not in refused]
+    layout, *others = _MODULES
+    return [*judge_rules(facts, [layout]), *map(_trainer_rule, found.values()), *judge_rules(facts, others)]
 
 
 def _trainer_rule(broken: BrokenRule) -> Rule:

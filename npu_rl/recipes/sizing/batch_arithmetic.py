@@ -126,23 +126,7 @@ class _Rules:
         self._world = nodes * dies if nodes and dies else None
 
     def layout(self) -> Iterator[BrokenRule]:
-        """Yield broken rules on how the dies are divided."""
-        world, whole = self._world, self._values.whole
-        if world is None:
-            return
-        infer = whole(f"{_R}.tensor_model_parallel_size")
-        if infer and world % infer and not (self._megatron and self._values.value(f"{_R}.name") == "hf"):
-            where = self._find_rule((_MEGATRON if self._megatron else _FSDP, "is not divisible by infer_tp"))
-            yield from self._report(
-                "rollout-parallel-divides-world",
-                where,
-                f"{world} dies are not divisible by rollout tensor parallel size {infer}",
-                f"{_R}.tensor_model_parallel_size",
-                "trainer.n_gpus_per_node",
-                fix=f"set rollout.tensor_parallel to a divisor of {world}",
-            )
-        for role in (_A, _F) if self._megatron else ():
-            yield from self._model_parallel(f"{role}.megatron", world)
+        """Yield the broken rule on FSDP's sequence parallelism."""
         sequence, key = sequence_parallel(self._values, self._upstream)
         padding = "actor_rollout_ref.model.use_remove_padding"
         if not self._megatron and sequence > 1 and self._values.value(padding) is False:
@@ -153,39 +137,6 @@ class _Rules:
                 key,
                 padding,
                 fix="set model.remove_padding to true, or actor.parallel.sequence to 1",
-            )
-
-    def _model_parallel(self, section: str, world: int) -> Iterator[BrokenRule]:
-        tensor, pipeline, context = (self._values.whole(key) for key in _size_keys(section, *_DENSE))
-        if not (tensor and pipeline and context):
-            return
-        together = tensor * pipeline * context
-        if world % together:
-            where = self._find_rule(
-                (_TRAINER, "must be divisible by model_parallel_size"), (_STATE, "is not divisible by")
-            )
-            text = f"tensor {tensor} x pipeline {pipeline} x context {context} = {together}"
-            yield from self._report(
-                "model-parallel-divides-world",
-                where,
-                f"{world} dies are not divisible by {text}",
-                *_size_keys(section, *_DENSE),
-                fix="set actor.parallel.tensor, actor.parallel.pipeline and actor.parallel.context so that their "
-                f"product divides {world}",
-            )
-        expert = self._values.whole(f"{section}.expert_model_parallel_size")
-        inner = self._values.whole(f"{section}.expert_tensor_parallel_size", tensor) or tensor
-        if expert and world % (inner * expert * pipeline):
-            where = self._find_rule((_STATE, "expert_tensor_model_pipeline_parallel size"))
-            together = inner * expert * pipeline
-            text = f"expert tensor {inner} x expert {expert} x pipeline {pipeline} = {together}"
-            yield from self._report(
-                "expert-parallel-divides-world",
-                where,
-                f"{world} dies are not divisible by {text}",
-                *_size_keys(section, "expert_model", "pipeline_model"),
-                fix="set actor.parallel.expert_tensor, actor.parallel.expert and actor.parallel.pipeline so that their "
-                f"product divides {world}",
             )
 
     def batches(self) -> Iterator[BrokenRule]:
@@ -204,7 +155,7 @@ class _Rules:
                 f"the batch of {batch} prompts is smaller than the mini batch of {mini}",
                 f"{_A}.ppo_mini_batch_size",
                 "data.train_batch_size",
-                fix=f"set actor.mini_batch to {batch} or less, or data.batch to {mini} or more",
+                fix=f"set actor.mini_batch to {batch}, or data.batch to {mini}",
             )
         if batch and responses and world:
             yield from self._whole_batch(batch, responses, world)

@@ -156,6 +156,11 @@ class PlanInputs:
         return self.recipe.cluster.world
 
     @property
+    def megatron(self) -> bool:
+        """Return whether Megatron trains."""
+        return self.recipe.megatron
+
+    @property
     def npu(self) -> bool:
         """Return whether the recipe runs on NPUs."""
         return self.recipe.device == "npu"
@@ -169,6 +174,18 @@ class PlanInputs:
     def vllm(self) -> bool:
         """Return whether vLLM generates."""
         return bool(self.values.value(f"{ROLLOUT}.name") == "vllm")
+
+    @property
+    def swaps(self) -> bool:
+        """Return whether MindSpeed swaps the optimizer's states."""
+        return bool(self.transformer("swap_optimizer"))
+
+    @property
+    def batched(self) -> bool:
+        """Return whether a step's responses and the replicas that share them are known."""
+        return bool(
+            self.whole("data.train_batch_size") and (self.whole(f"{ROLLOUT}.n") or 0) > 0 and self.replicas
+        )
 
     @property
     def generated(self) -> int | None:

@@ -1,1 +1,1 @@
-"""Rules on a recipe's sizes and settings, and the upstream code behind each rule."""
+"""Rules on a recipe's sizes and settings, each with the upstream code behind it."""

@@ -13,6 +13,7 @@ from npu_rl.recipes.sizing.machine import Machine
 from npu_rl.recipes.sizing.plan_inputs import ACTOR, PlanInputs
 from npu_rl.recipes.sizing.weight_sizes import count_parameters, routing_biases
 
+CHECKPOINT_RULES = ("checkpoint-disk", "checkpoint-in-a-crash")
 _CONTENTS = ("model", "optimizer", "extra")  # verl/utils/checkpoint/checkpoint_manager.py:57@55e3c5b
 _EVERY, _KEEP = "trainer.save_freq", "trainer.max_actor_ckpt_to_keep"
 _LARGE_DISK = 2 * 10**12  # bytes; more gets advice where the free disk is not known

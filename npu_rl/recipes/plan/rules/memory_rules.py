@@ -18,6 +18,13 @@ from npu_rl.recipes.sizing.machine import Machine
 from npu_rl.recipes.sizing.plan_inputs import ROLLOUT, PlanInputs
 from npu_rl.recipes.trainer_code.citations import Place
 
+MEMORY_RULES = frozenset(
+    f"{name}{tight}"
+    for name in (*(phase.rule for phase in PhaseName), "memory-host", "kv-cache-room")
+    for tight in ("", "-tight")
+)
+"""Ids of the rules of this module; each sets by itself whether it is certain."""
+
 _BLOCKS = f"{ROLLOUT}.engine_kwargs.vllm.num_gpu_blocks_override"
 _SEQUENCES = f"{ROLLOUT}.max_num_seqs"
 _SPREAD = ("actor.parallel.tensor", "actor.parallel.pipeline", "actor.parallel.expert")
