@@ -48,7 +48,8 @@ def copy_recipe(name: str, target: Path | None = None) -> CopiedRecipe:
         try:
             _write_new(path, raw)
         except FileExistsError:
-            _refuse(path)
+            hint = "Name another file, or move that one away."
+            raise UsageError(f"{path} already exists", hint=hint) from None
         try:
             _write_new(beside, schema_raw)
         except FileExistsError:
@@ -60,22 +61,14 @@ def copy_recipe(name: str, target: Path | None = None) -> CopiedRecipe:
 
 
 def _place(target: Path | None, name: str) -> Path:
-    path = Path(name) if target is None else target
-    if path.is_dir():
-        path = path / name
+    path = Path(name) if target is None else target / name if target.is_dir() else target
     if path.suffix not in (".yaml", ".yml"):
         hint = f"Write {path}.yaml, or the path of a folder that exists."
         raise UsageError(f"{path} is not a valid name for a recipe: it does not end in .yaml", hint=hint)
-    if path.exists() or path.is_symlink():
-        _refuse(path)
     if not path.parent.is_dir():
         make = shlex.join(["mkdir", "-p", str(path.parent)])
         raise UsageError(f"No such folder: {path.parent}", hint=f"Create it: {make}")
     return path
-
-
-def _refuse(path: Path) -> None:
-    raise UsageError(f"{path} already exists", hint="Name another file, or move that one away.")
 
 
 def _write_new(path: Path, raw: bytes) -> None:
