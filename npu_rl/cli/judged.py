@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 def load(name: str, overrides: Sequence[str], as_json: bool) -> LoadedRecipe:
     """Load a recipe. as_json: print its errors as findings and exit, instead of raising InvalidRecipe."""
+    from npu_rl.common.yaml_documents.document_kind import InvalidRecipe
     from npu_rl.recipes.recipe.load_recipe import load_recipe
-    from npu_rl.recipes.recipe.recipe_kind import InvalidRecipe
 
     try:
         return load_recipe(name, overrides)

@@ -109,8 +109,8 @@ def show(manifest: NamedManifest, json: Json = False) -> None:
     It prints the lock beside the manifest: requirements on the host, components with their pins, merges and patches,
     required packages, and environment variables. `npu-rl requirements` prints the whole set of packages.
     """
+    from npu_rl.common.yaml_documents.document_kind import find_manifest
     from npu_rl.stack.lock import lock_model
-    from npu_rl.stack.manifest.manifest_kind import find_manifest
     from npu_rl.workspace.folder.lock_summary import manifest_changed, stack_json, stack_lines
 
     path = find_manifest(manifest)
@@ -165,8 +165,8 @@ def check(manifest: NamedManifest, json: Json = False) -> None:
     from npu_rl.cli.manifest_environment import notes_and_errors
     from npu_rl.common.masking import masked_text
     from npu_rl.common.printable import counted
+    from npu_rl.common.yaml_documents.document_kind import InvalidManifest, find_manifest
     from npu_rl.stack.manifest.load_manifest import load_manifest
-    from npu_rl.stack.manifest.manifest_kind import InvalidManifest, find_manifest
 
     try:
         loaded = load_manifest(manifest)

@@ -84,9 +84,9 @@ def _against(name: str | None) -> Iterator[PatchTarget | None]:
         with files_of_folder(folder) as files:
             yield files
         return
+    from npu_rl.common.yaml_documents.document_kind import find_manifest
     from npu_rl.stack.compose.git_trees import Trees
     from npu_rl.stack.lock import lock_model
-    from npu_rl.stack.manifest.manifest_kind import find_manifest
     from npu_rl.workspace.summary import summary_sources
 
     manifest = find_manifest(name)

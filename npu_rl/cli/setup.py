@@ -207,7 +207,7 @@ def _opened_bundle(held: ExitStack, bundle: Path | None) -> OpenBundle | None:
 def _manifest_file(manifest: str | None, bundle: OpenBundle | None) -> Path:
     """Return the file of the named manifest, or else of the bundle's."""
     from npu_rl.common.errors import UsageError
-    from npu_rl.stack.manifest.manifest_kind import find_manifest
+    from npu_rl.common.yaml_documents.document_kind import find_manifest
 
     if manifest is None and bundle is not None:
         from npu_rl.stack.bundles.open_bundle import only_manifest

@@ -71,8 +71,8 @@ def _objects(
         from npu_rl.workspace.folder.discovery import open_workspace
 
         return summary_sources.of_workspace(open_workspace(workspace, tell))
+    from npu_rl.common.yaml_documents.document_kind import find_manifest
     from npu_rl.stack.lock import lock_model
-    from npu_rl.stack.manifest.manifest_kind import find_manifest
 
     path = find_manifest(manifest)
     lock = lock_model.read(lock_model.lock_path(path))

@@ -8,12 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.common.yaml_documents.document_kind import DocumentKind
+from npu_rl.common.yaml_documents.document_kind import MANIFEST, RECIPE, DocumentKind
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe, load_recipe
-from npu_rl.recipes.recipe.recipe_kind import RECIPE
 from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.stack.manifest.load_manifest import LoadedManifest, load_manifest
-from npu_rl.stack.manifest.manifest_kind import MANIFEST
 from tests.manifest import examples as manifests
 from tests.recipes import examples as recipes
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_rl.common.errors import ManifestError
+from npu_rl.common.yaml_documents.document_kind import MANIFEST
 from npu_rl.common.yaml_documents.file_digests import SIZE_LIMIT
 from npu_rl.common.yaml_documents.yaml_reader import DEPTH_LIMIT, NODE_LIMIT, read_yaml
-from npu_rl.stack.manifest.manifest_kind import MANIFEST
 
 
 def refused(raw: bytes) -> str:

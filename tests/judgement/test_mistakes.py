@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from npu_rl.common.yaml_documents.document_kind import InvalidRecipe
 from npu_rl.common.yaml_documents.finding import Finding, Severity
 from npu_rl.common.yaml_documents.problems import dotted
 from npu_rl.recipes.judgement.judge import AssembledTree, Judgement, judge
 from npu_rl.recipes.recipe.load_recipe import load_recipe
-from npu_rl.recipes.recipe.recipe_kind import InvalidRecipe
 from tests.code_trees import check_recipe
 from tests.patchsets import flagship_tree
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.errors import ManifestError
+from npu_rl.common.yaml_documents.document_kind import InvalidManifest
 from npu_rl.stack.manifest.load_manifest import load_manifest
-from npu_rl.stack.manifest.manifest_kind import InvalidManifest
 from tests.config.documents import ids
 from tests.manifest.examples import BAD, MINIMAL
 

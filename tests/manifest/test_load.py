@@ -9,9 +9,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from npu_rl.common.yaml_documents.document_kind import MANIFEST
 from npu_rl.common.yaml_documents.yaml_reader import Plain, read_yaml
 from npu_rl.stack.manifest.load_manifest import data_digest, load_manifest
-from npu_rl.stack.manifest.manifest_kind import MANIFEST
 from tests.config.documents import write
 from tests.manifest.examples import FLAGSHIP, GOOD, HERE, MINIMAL, PIN
 

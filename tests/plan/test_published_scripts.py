@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
+from npu_rl.common.yaml_documents.document_kind import InvalidRecipe
 from npu_rl.common.yaml_documents.finding import Severity
 from npu_rl.recipes.judgement.judge import AssembledTree, judge
 from npu_rl.recipes.recipe.load_recipe import load_recipe
-from npu_rl.recipes.recipe.recipe_kind import InvalidRecipe
 from npu_rl.recipes.sizing.model_config import shape_of
 from tests.patchsets.flagship_tree import tree
 from tests.plan import published_scripts as published

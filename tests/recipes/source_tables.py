@@ -11,11 +11,10 @@ from typing import Any
 import yaml
 
 from npu_rl.common.bundled import bundled_recipes, data_root
+from npu_rl.common.yaml_documents.document_kind import MANIFEST, RECIPE
 from npu_rl.common.yaml_documents.yaml_reader import read_yaml
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.recipes.recipe.recipe_fields import read_scalar
-from npu_rl.recipes.recipe.recipe_kind import RECIPE
-from npu_rl.stack.manifest.manifest_kind import MANIFEST
 
 NAMES = {"schema", "name", "title"}
 """Keys that say what the file is, not what is run."""

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.errors import RecipeError
+from npu_rl.common.yaml_documents.document_kind import InvalidRecipe
 from npu_rl.recipes.recipe.load_recipe import load_recipe
-from npu_rl.recipes.recipe.recipe_kind import InvalidRecipe
 from tests.config.documents import ids, write
 from tests.recipes.examples import BAD, MINIMAL
 

@@ -11,13 +11,13 @@ from typing import Any, Optional
 import pytest
 
 from npu_rl.common.bundled import bundled_manifests, data_root
+from npu_rl.common.yaml_documents.document_kind import MANIFEST
 from npu_rl.common.yaml_documents.yaml_reader import read_yaml
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.recipes.recipe.trainer_command import argument
 from npu_rl.recipes.recipe.trainer_settings import flatten_mappings, list_settings
 from npu_rl.stack.lock.lock_model import lock_path
 from npu_rl.stack.lock.lock_model import read as read_lock
-from npu_rl.stack.manifest.manifest_kind import MANIFEST
 from tests.code_trees import R1_ZERO_PINS, check_recipe, known_keys, unpatched
 from tests.recipes.source_tables import NAMES, changed, said, sources, table
 from tests.training.test_hydra_compose import composed

@@ -11,12 +11,12 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from npu_rl.common.masking import masked_data
+from npu_rl.common.yaml_documents.document_kind import MANIFEST
 from npu_rl.common.yaml_documents.quoted_text import Quoted
 from npu_rl.common.yaml_documents.yaml_reader import read_yaml
 from npu_rl.recipes.recipe.dump_recipe import recipe_yaml
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe, load_recipe
 from npu_rl.recipes.recipe.recipe_fields import read_scalar
-from npu_rl.stack.manifest.manifest_kind import MANIFEST
 from tests.config.documents import ids, write
 from tests.recipes.examples import GOOD, HERE, open_mapping
 

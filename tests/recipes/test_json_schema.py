@@ -15,11 +15,11 @@ from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 
 from npu_rl.common.bundled import bundled_recipes, data_root
+from npu_rl.common.yaml_documents.document_kind import MANIFEST
 from npu_rl.common.yaml_documents.json_schema import export_schema
 from npu_rl.common.yaml_documents.yaml_reader import read_yaml
 from npu_rl.recipes.recipe.key_map import dotted_keys
 from npu_rl.recipes.recipe.schema import Recipe
-from npu_rl.stack.manifest.manifest_kind import MANIFEST
 from tests.config.data_edits import at, changed, places, without
 from tests.config.documents import ids, is_structural
 from tests.recipes.examples import BAD, GOOD

@@ -9,11 +9,9 @@ import pytest
 
 from npu_rl.common.bundled import bundled_recipes, data_root
 from npu_rl.common.errors import RecipeError
-from npu_rl.common.yaml_documents.document_kind import find
+from npu_rl.common.yaml_documents.document_kind import RECIPE, InvalidRecipe, find, find_manifest
 from npu_rl.recipes.recipe.load_recipe import load_recipe
-from npu_rl.recipes.recipe.recipe_kind import RECIPE, InvalidRecipe
 from npu_rl.recipes.recipe.trainer_settings import list_settings as trainer_settings
-from npu_rl.stack.manifest.manifest_kind import find_manifest
 from tests.config.documents import write
 from tests.recipes.examples import EVERYTHING, HERE, MINIMAL
 

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npu_rl.common.errors import RecipeError, UsageError
+from npu_rl.common.yaml_documents.document_kind import InvalidRecipe
 from npu_rl.recipes.recipe.key_map import dotted_keys, recipe_key_of, sections
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.recipes.recipe.overrides import CommandLineOverride, parse_overrides
 from npu_rl.recipes.recipe.recipe_fields import read_scalar
-from npu_rl.recipes.recipe.recipe_kind import InvalidRecipe
 from npu_rl.recipes.recipe.schema import Recipe
 from tests.config.documents import write
 from tests.recipes.examples import EVERYTHING, MINIMAL

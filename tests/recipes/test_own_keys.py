@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
+from npu_rl.common.yaml_documents.document_kind import MANIFEST, InvalidRecipe
 from npu_rl.common.yaml_documents.yaml_reader import read_yaml
 from npu_rl.recipes.recipe.dump_recipe import recipe_yaml
 from npu_rl.recipes.recipe.load_recipe import load_recipe
-from npu_rl.recipes.recipe.recipe_kind import InvalidRecipe
 from npu_rl.recipes.recipe.schema import SECTIONS_OF_VERL, Recipe
 from npu_rl.recipes.recipe.trainer_settings import list_settings
-from npu_rl.stack.manifest.manifest_kind import MANIFEST
 from tests.recipes.examples import OWN_KEYS, rendered
 
 DATA = read_yaml(OWN_KEYS.read_bytes(), "r", MANIFEST).data

@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
+from npu_rl.common.yaml_documents.document_kind import MANIFEST
 from npu_rl.common.yaml_documents.quoted_text import Quoted
 from npu_rl.common.yaml_documents.yaml_reader import NotYaml, read_value, read_yaml
 from npu_rl.recipes.recipe import recipe_fields
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.recipes.recipe.recipe_fields import read_scalar
 from npu_rl.stack.manifest.load_manifest import load_manifest
-from npu_rl.stack.manifest.manifest_kind import MANIFEST
 from tests.config.documents import write
 from tests.manifest.examples import FLAGSHIP
 from tests.recipes.examples import MINIMAL

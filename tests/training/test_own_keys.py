@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from npu_rl.common.errors import NpuRlError
+from npu_rl.common.yaml_documents.document_kind import InvalidRecipe
 from npu_rl.recipes.judgement.judge import AssembledTree, judge
 from npu_rl.recipes.recipe.load_recipe import load_recipe
-from npu_rl.recipes.recipe.recipe_kind import InvalidRecipe
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.run import begin_run, train
 from npu_rl.training.run.prepare import compose

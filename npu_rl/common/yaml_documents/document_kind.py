@@ -1,4 +1,4 @@
-"""Kinds of configuration file, manifest and recipe: their names, bundled files and error classes.
+"""The two kinds of configuration file, manifest and recipe: their names, bundled files and error classes.
 
 A file is found by a bundled name or a path without being read.
 """
@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_rl.common.errors import NpuRlError, UsageError
+from npu_rl.common.bundled import bundled_manifests, bundled_recipes
+from npu_rl.common.errors import ManifestError, NpuRlError, RecipeError, UsageError
 from npu_rl.common.user_path import user_path
 from npu_rl.common.yaml_documents.problems import Invalid, shown
 from npu_rl.common.yaml_documents.suggest import did_you_mean
@@ -38,6 +39,22 @@ class DocumentKind:
         return f"{self.noun}s"
 
 
+class InvalidManifest(Invalid, ManifestError):
+    """A manifest that does not follow the schema."""
+
+    noun = "manifest"
+
+
+class InvalidRecipe(Invalid, RecipeError):
+    """A recipe that was read, but does not follow the schema. `problems` has every fault found."""
+
+    noun = "recipe"
+
+
+MANIFEST = DocumentKind("manifest", bundled_manifests, ManifestError, InvalidManifest)
+RECIPE = DocumentKind("recipe", bundled_recipes, RecipeError, InvalidRecipe)
+
+
 def find(kind: DocumentKind, name_or_path: str) -> Path:
     """Return the file of a bundled name or of a path. Raises the kind's error if it does not exist."""
     if not is_manifest_path(name_or_path):
@@ -61,3 +78,8 @@ def find_bundled(kind: DocumentKind, name: str, where: str | None = None) -> Pat
     if where is None:  # an argument of the command line, not a line of a file
         error.exit_code = UsageError.exit_code
     raise error
+
+
+def find_manifest(name_or_path: str) -> Path:
+    """Return the manifest's file. Raises ManifestError if it does not exist."""
+    return find(MANIFEST, name_or_path)

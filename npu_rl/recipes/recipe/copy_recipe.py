@@ -10,8 +10,7 @@ from npu_rl.common.bounded import read_if_file
 from npu_rl.common.bundled import data_root
 from npu_rl.common.disk import disk_errors, remove_tree
 from npu_rl.common.errors import UsageError
-from npu_rl.common.yaml_documents.document_kind import find_bundled
-from npu_rl.recipes.recipe.recipe_kind import RECIPE
+from npu_rl.common.yaml_documents.document_kind import RECIPE, find_bundled
 
 SCHEMA = "recipe.schema.json"
 

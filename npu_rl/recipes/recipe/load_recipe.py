@@ -12,6 +12,7 @@ from pathlib import Path
 from npu_rl.common.user_path import user_path
 from npu_rl.common.yaml_documents import text_checks
 from npu_rl.common.yaml_documents.document import Plain
+from npu_rl.common.yaml_documents.document_kind import RECIPE
 from npu_rl.common.yaml_documents.extends_chain import read_chain, recorded_names
 from npu_rl.common.yaml_documents.finding import Finding, Severity
 from npu_rl.common.yaml_documents.layers import Origin, flatten
@@ -19,7 +20,6 @@ from npu_rl.common.yaml_documents.merged_file import checked, merge
 from npu_rl.common.yaml_documents.problems import KeyPath, Problem
 from npu_rl.recipes.recipe.key_map import suggested_key
 from npu_rl.recipes.recipe.overrides import has_own_keys, keep_trainer_nulls, parse_overrides
-from npu_rl.recipes.recipe.recipe_kind import RECIPE
 from npu_rl.recipes.recipe.recipe_paths import own_path_keys, rebase
 from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.recipes.recipe.trainer_settings import Setting, settings_of

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 from npu_rl.common.masking import masked_value
 from npu_rl.common.printable import counted
+from npu_rl.common.yaml_documents.document_kind import find_manifest
 from npu_rl.stack.comparison.commits_between import CommitsBetween
 from npu_rl.stack.git.objects import short
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.lock.lock_fields import plain
 from npu_rl.stack.lock.lock_model import Lock, LockedComponent, LockedPatch
 from npu_rl.stack.manifest.load_manifest import load_manifest
-from npu_rl.stack.manifest.manifest_kind import find_manifest
 from npu_rl.stack.resolve.refs import is_full_id
 from npu_rl.stack.sources.progress import Notify
 

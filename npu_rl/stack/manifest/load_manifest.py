@@ -12,12 +12,12 @@ from pathlib import Path
 from npu_rl.common.bundled import bundled_patchset
 from npu_rl.common.yaml_documents import text_checks
 from npu_rl.common.yaml_documents.document import Plain
+from npu_rl.common.yaml_documents.document_kind import MANIFEST
 from npu_rl.common.yaml_documents.extends_chain import read_chain, recorded_names
 from npu_rl.common.yaml_documents.layers import Layer, Lists, Origin, flatten, plain
 from npu_rl.common.yaml_documents.merged_file import checked, merge
 from npu_rl.common.yaml_documents.problems import KeyPath, Problem, dotted, shown
 from npu_rl.common.yaml_documents.validation_errors import expects_list
-from npu_rl.stack.manifest.manifest_kind import MANIFEST
 from npu_rl.stack.manifest.manifest_paths import rebase
 from npu_rl.stack.manifest.schema import Manifest
 
