@@ -12,17 +12,14 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from npu_rl.common.yaml_documents.finding import Finding, Severity
 from npu_rl.recipes.judgement.key_check import RecipeWithOrigins, check_keys, read_trainer
 from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.recipes.recipe.trainer_settings import settings_of
 from npu_rl.recipes.sizing.batch_arithmetic import TrainerValues, broken_rules
-from npu_rl.recipes.trainer_code import answer_cache
 from npu_rl.recipes.trainer_code.citations import CitedCode
-from npu_rl.recipes.trainer_code.hydra_config import compose_files
-from npu_rl.recipes.trainer_code.hydra_entry import entry_point
+from npu_rl.recipes.trainer_code.compose_config import compose_config
+from npu_rl.recipes.trainer_code.config_location import ConfigLocation
 from npu_rl.recipes.trainer_keys.key_resolver import KeyResolver
 
 MODULE = """
@@ -299,18 +296,6 @@ def megatron(**changes: Any) -> Loaded:
     return recipe(**changes)
 
 
-def answers_kept_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Keep answers on files that were written a moment ago, in a cache of this test's own."""
-    monkeypatch.setattr(answer_cache, "_SETTLED_NS", 0)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
-def forget_how(monkeypatch: pytest.MonkeyPatch, *functions: tuple[object, str]) -> None:
-    """From here on, what these functions find in the code can only be remembered."""
-    for owner, name in functions:
-        monkeypatch.setattr(owner, name, lambda *_: pytest.fail("looked into the code again"))
-
-
 def archive(repo: Path, commit: str, package: str, folder: Path) -> Path:
     """One package of a commit of a real upstream."""
     command = ["git", "-C", str(repo), "archive", commit, package]
@@ -383,4 +368,4 @@ def check_recipe(loaded: RecipeWithOrigins, code: Path | None) -> Checked:
 
 def known_keys(code: Path, config: str, module: str = "verl.trainer.main_ppo") -> set[str]:
     """The keys of a configuration's files."""
-    return set(compose_files(entry_point(code, module).folder, config, code).entries)
+    return set(compose_config(code, ConfigLocation(module, config)).entries)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import importlib.util
 import json
 import os
 import pkgutil
@@ -165,6 +166,7 @@ def main() -> None:
     """Serve until the tests are gone. In each child: be the command."""
     for name in _modules(npu_rl.__path__[0], "npu_rl."):
         importlib.import_module(name)
+    _compose_in_process()
     gc.freeze()  # else a walk through all of this in a child copies it
     command = _serve(socket.socket(fileno=int(sys.argv[1])))
     os.chdir(command["cwd"])
@@ -180,6 +182,16 @@ def main() -> None:
     from npu_rl.cli import program
 
     program()
+
+
+def _compose_in_process() -> None:
+    """Give the commands tests/hydra_in_process.py, which is not on the path of this process."""
+    place = os.path.join(os.path.dirname(__file__), "hydra_in_process.py")
+    spec = importlib.util.spec_from_file_location("hydra_in_process", place)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.install()
 
 
 def _modules(folder: str, prefix: str) -> Iterator[str]:

@@ -15,6 +15,7 @@ import pytest
 from filelock import FileLock
 from hypothesis import settings
 
+from tests import hydra_in_process
 from tests.support import BYTE_CODE, QUICKSTART, ROOT, index_env, require_untouched, run_cli
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -45,6 +46,8 @@ if "NPU_RL_TEST_CACHE" not in os.environ:
     )
     os.environ["XDG_STATE_HOME"] = os.environ["XDG_CACHE_HOME"]
     atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
+
+hydra_in_process.install()
 
 # A busy machine is not a fault: an example that takes 0.2 s where others take milliseconds failed its test.
 settings.register_profile("npu-rl", deadline=None)

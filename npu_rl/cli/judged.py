@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,40 +37,47 @@ def judge_in(
     loaded: LoadedRecipe,
     machine: Machine | None = None,
     storage_speed: float | None = None,
+    *,
+    probe: bool = False,
 ) -> tuple[Judgement, AssembledTree | None]:
-    """Judge a recipe by the tree of the named workspace, or of the one that is found, if any."""
+    """Judge a recipe by the tree of the named workspace, or of the one that is found, if any.
+
+    probe: whether the trainer's own code judges the values, which takes seconds.
+    """
+    from npu_rl.common import byte_code
     from npu_rl.recipes.judgement.judge import judge
     from npu_rl.recipes.judgement.judgement import AssembledTree
     from npu_rl.workspace.folder.discovery import open_workspace_if_any
     from npu_rl.workspace.folder.locked_manifest import stack_of
+    from npu_rl.workspace.folder.receipt import read_receipt, validation_command
 
     paths = open_workspace_if_any(workspace, tell)
     if paths is None:
         return judge(loaded, None, machine, storage_speed=storage_speed), None
     stack = stack_of(paths)
-    command = ""
-    if loaded.recipe.trainer.validate_ is not None:
-        from npu_rl.workspace.folder.receipt import validation_command
-
-        command = validation_command(paths)
-    tree = AssembledTree(paths.code, stack.name, stack, command)
-    find_python = partial(_training_python, paths)
+    tree = AssembledTree(paths.code, stack.name, stack)
+    if probe:
+        key = byte_code.shell_key(read_receipt(paths).digest)
+        tree = replace(tree, setup_command=validation_command(paths), byte_code=key)
+    find_python = partial(_training_python, paths) if probe else None
     return judge(loaded, tree, machine, storage_speed=storage_speed, find_python=find_python), tree
 
 
 def _training_python(paths: WorkspacePaths) -> str:
-    """Return the training interpreter of a workspace that equals its lock. Raises NotValidated if it differs."""
+    """Return the training interpreter of a workspace that equals its lock. Raises NotProbed if it differs."""
     from npu_rl.common.errors import NpuRlError
-    from npu_rl.recipes.judgement.trainer_validation import NotValidated
+    from npu_rl.recipes.judgement.trainer_probe import NotProbed
     from npu_rl.workspace.folder.chosen_interpreter import choose
     from npu_rl.workspace.verification.require_locked import require_locked
 
     try:
-        require_locked(paths, tell, "its validation may be that of other code", None)
-        return choose(None, paths)
+        require_locked(paths, tell, "its checks may be those of other code", None)
+        python = choose(None, paths)
     except NpuRlError as error:
         reason = f": {'; '.join(error.why.splitlines())}" if error.why else ""
-        raise NotValidated(f"{error.what}{reason}", (error.hint or "").partition("\n")[0]) from error
+        raise NotProbed(f"{error.what}{reason}", (error.hint or "").partition("\n")[0]) from error
+    tell(f"Values: judged by the trainer's own code in {python} ...")
+    return python
 
 
 def rows(findings: Iterable[Finding]) -> list[dict[str, Any]]:

@@ -145,7 +145,7 @@ def check(
     from npu_rl.common.masking import masked_text
 
     loaded = judged.load(recipe, overrides or [], json)
-    judgement, tree = judged.judge_in(workspace, loaded)
+    judgement, tree = judged.judge_in(workspace, loaded, probe=True)
     if json:
         print_json(
             {
@@ -160,9 +160,8 @@ def check(
         judged.say_findings(judgement.findings)
         against = f"the trainer in {tree.code}" if tree else "its schema alone (no workspace)"
         verdict = error_count(len(judgement.errors))
-        for section, why in judgement.unchecked.items():
-            # a reason of one word is the library that reads the keys
-            say(f"Not checked: the keys in {section} ({why if ' ' in why else f'{why} reads them'})")
+        for what, why in judgement.unchecked.items():
+            say(f"Not checked: {what} ({why})")
         for line in judgement.absent_lines:
             say(masked_text(line))
         say(f"{loaded.recipe.name}: {verdict}, checked against {against}")

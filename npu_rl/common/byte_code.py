@@ -15,8 +15,8 @@ import time
 NOWHERE = "/dev/null/npu-rl"  # below a file: Python finds nothing there, writes nothing, and goes on
 VARIABLE = "NPU_RL_BYTE_CODE"  # the key, for processes on other hosts
 _UNUSED = 30 * 86400  # seconds
-# The keys below, and that of trainer_code/answer_cache.py.
-_OWN_NAME = r"[0-9a-f]{32}-(shell|answers|[0-9a-f]{32})"
+# The keys below.
+_OWN_NAME = r"[0-9a-f]{32}-(shell|[0-9a-f]{32})"
 
 
 def home() -> str:

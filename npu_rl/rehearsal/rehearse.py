@@ -22,8 +22,7 @@ from npu_rl.recipes.recipe.trainer_settings import config_location
 from npu_rl.recipes.sizing.own_layout import own_layout
 from npu_rl.recipes.sizing.parallelism import Parallelism, layout_of
 from npu_rl.recipes.sizing.plan_inputs import facts_of
-from npu_rl.recipes.trainer_code.answer_cache import AnswerCache
-from npu_rl.recipes.trainer_code.load_configuration import load_configuration
+from npu_rl.recipes.trainer_code.compose_config import compose_config
 from npu_rl.recipes.trainer_code.source_files import read_source
 from npu_rl.rehearsal.choose_levels import (
     VLLM_STANDINS,
@@ -264,8 +263,7 @@ def _run_layout(prepared: Prepared, record: RunRecord, notify: Notify) -> Layout
 def _layout(prepared: Prepared) -> Parallelism:
     """Return the sizes that the trainer passes to Megatron, including the layers of each stage."""
     if prepared.recipe.has_own_keys:
-        code = prepared.paths.code
-        tree = load_configuration(code, config_location(prepared.recipe), AnswerCache(code))
+        tree = compose_config(prepared.paths.code, config_location(prepared.recipe))
         return own_layout(prepared.loaded, tree)
     layout, known = layout_of(prepared.loaded), facts_of(prepared.loaded, prepared.paths.code).layout
     return layout if known is None else replace(layout, model=known.model, rollout=known.rollout)

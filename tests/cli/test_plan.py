@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.in_process import run_here
 from tests.plan.helpers import RECIPE
-from tests.support import ROOT, assert_told, clean_env, ok, run_program
+from tests.support import ROOT, assert_told, clean_env, ok
 
 
 def test_flagship_recipe_fits_and_shows_its_layout(tmp_path: Path) -> None:
@@ -150,27 +148,4 @@ SLOW = {
     "rich",
     "npu_rl.stack.manifest.schema",
     "npu_rl.stack.lock.lock_model",
-    "npu_rl.recipes.trainer_code.hydra_yaml",
-    "npu_rl.recipes.trainer_keys.accepted_values",
 }
-
-
-def test_a_second_plan_reads_again_only_what_changed(quickstart_workspace: Path, tmp_path: Path) -> None:
-    """What the modules that read the code are imported for is kept."""
-    words = ["plan", "quickstart", "--workspace", str(quickstart_workspace)]
-    # A file of the workspace that has just changed may change again at the same time; it may be older by now.
-    newest = max(path.lstat().st_ctime for path in quickstart_workspace.rglob("*"))
-    time.sleep(max(0.0, newest + 2.1 - time.time()))
-
-    def plan(*changes: str) -> tuple[str, set[str]]:
-        command = [sys.executable, "-E", "-c", IMPORTED, *words, *changes]
-        env = clean_env(tmp_path)
-        done = ok(run_program(command, env=env, cwd="/"))
-        return done.stdout, SLOW.intersection(done.stderr.splitlines())
-
-    (first, cold), (again, warm) = plan(), plan()
-    assert cold >= SLOW - {"rich"} and "rich" not in cold
-    code_readers = {name for name in SLOW if name.startswith("npu_rl.recipes.")}
-    assert again == first and not warm & code_readers
-    _, other = plan("optimizer.lr=1e-5")
-    assert other & code_readers <= {"npu_rl.recipes.trainer_keys.accepted_values"}

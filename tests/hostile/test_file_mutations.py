@@ -340,7 +340,7 @@ def dist_metadata_files(folder: Path, m: Mutator) -> None:
 def a_source_tree(folder: Path, m: Mutator) -> None:
     """The Python files of a tree, which are read as text and never run."""
     from npu_rl.recipes.environment.environment_check import environment_faults
-    from npu_rl.recipes.judgement.reward_function import definitions_in, manager_calls
+    from npu_rl.recipes.judgement.file_definitions import definitions_in
     from npu_rl.recipes.trainer_code.adaptation_switches import (
         headers_of,
         known_switches,
@@ -348,9 +348,7 @@ def a_source_tree(folder: Path, m: Mutator) -> None:
     )
     from npu_rl.recipes.trainer_code.citations import CitedCode
     from npu_rl.recipes.trainer_code.source_index import SourceIndex
-    from npu_rl.recipes.trainer_code.value_types import field_type
-    from npu_rl.recipes.trainer_keys.engine_arguments import EngineArguments
-    from npu_rl.recipes.trainer_keys.transformer_keys import TransformerKeys
+    from npu_rl.recipes.trainer_keys.open_sections import OpenSections
     from npu_rl.rehearsal.executed_modules import executed_modules
     from npu_rl.rehearsal.import_check.changed_places import changed_places
     from npu_rl.rehearsal.import_check.patching_modules import patching_modules
@@ -385,16 +383,13 @@ def a_source_tree(folder: Path, m: Mutator) -> None:
     known_switches(folder, ["own"])
     patched_switches(headers_of(patch.parent))
     definitions_in(paths[0])
-    list(manager_calls(folder))
     index = SourceIndex(folder)
     index.find("verl.workers.reward_manager.naive.A")
     dict(index.texts("verl"))
     CitedCode(folder).text("verl/envs.py")
-    EngineArguments(folder, index).resolve("engine_kwargs", ("additional_config", "x"), "async")
-    TransformerKeys(folder, index).resolve("override_transformer_config", "x", ())
-    if found := index.find("verl.workers.reward_manager.naive.B"):
-        for field in index.fields_of_class(*found).values():
-            field_type(field, index)
+    for section in ("engine_kwargs.vllm.additional_config", "override_transformer_config.x"):
+        OpenSections(index).names_in(section)
+    index.fields("verl.workers.reward_manager.naive.B")
     executed_modules(folder, "verl.workers.reward_manager.naive")
     device_branches(
         folder,

@@ -59,39 +59,19 @@ OF_THE_SCHEMA = {
 # What the tree refuses, by rule: argument -> words of the message or the file that says so, and the right value or key.
 OF_THE_TREE = {
     "invalid-value": {
-        f"{T}.recompute_granularity=Full": ("transformer_config.py:", "full"),
-        f"{T}.recompute_method=blocks": ("transformer_config.py:", "block"),
-        f"{T}.moe_token_dispatcher_type=all2all": ("megatron/core/", "alltoall"),
-        f"{T}.rope_scaling_type=yarnn": ("mindspeed/arguments.py:", "yarn"),
-        f"{T}.num_moe_experts=0": ("transformer_config.py:", ""),
-        "actor.kl_loss.kind=low_var": ("core_algos.py:", "low_var_kl"),
-        "actor.kl_loss.kind=full": ("core_algos.py:", ""),
-        "optimizer.schedule=cosin": ("optimizer_param_scheduler.py:", "cosine"),
-        "logging.backends=[console,tensorbord]": ("verl/utils/tracking.py:", "[console, tensorboard]"),
-        "algorithm.estimator=GRPO": ("core_algos.py:", "grpo"),
-        "rollout.engine=hf": ("verl/workers/megatron_workers.py:", "vllm"),
-        "rollout.dtype=bflaot16": ("vllm/engine/arg_utils.py:", "bfloat16"),
-        f"{RAW}.actor.loss_agg_mode=token_mean": ("verl/", "token-mean"),
         f"{RAW}.rollout.temperature=-1": ("must be 0 or more", ""),
         f"{RAW}.actor.entropy_coeff=-1": ("must be 0 or more", ""),
         "overrides.algorithm.gamma=1.5": ("must be from 0 to 1", ""),
         "overrides.algorithm.lam=-0.1": ("must be from 0 to 1", ""),
-        "rollout.load_format=dumy": ("vllm/config.py:", "dummy"),
-        f"{T}.attention_backend=flas": ("transformer_config.py:", "flash"),
-        "overrides.algorithm.kl_ctrl.type=fix": ("core_algos.py:", "fixed"),
     },
     "unknown-key": {
         f"{T}.multi_head_latent_atention=true": (
-            "neither Megatron-core nor MindSpeed",
+            "TransformerConfig or MindSpeed has no",
             f"{T}.multi_head_latent_attention",
         ),
         "overrides.trainer.total_epoch=3": ("", "overrides.trainer.total_epochs"),
         "overrides.trainer.nodes=3": ("", "cluster.nodes"),
         f"{ENGINE}.enable_expert_paralel=true": ("", f"{ENGINE}.enable_expert_parallel"),
-        f"{ENGINE}.gpu_memory_utilization=0.8": ("vllm_rollout_spmd.py:", "rollout.memory_share"),
-        f"{ENGINE}.enable_sleep_mode=true": ("vllm_rollout_spmd.py:", "rollout.free_cache"),
-        f"{ENGINE}.max_model_len=4096": ("", "rollout.max_length"),
-        f"{ENGINE}.model=/x": ("so a recipe can't", ""),
         f"{GRAPHS}.enabledd=true": ("vllm-ascend", f"{GRAPHS}.enabled"),
         f"{GRAPHS}.enable_frozen_parameter=true": ("vllm-ascend", ""),
         f"{RAW}.rollout.presence_penalty=1": ("", ""),
@@ -277,31 +257,9 @@ def test_tree_refuses_mistakes_with_fixes_that_work(
 
 
 @pytest.mark.upstreams
-def test_unknown_reward_manager_is_refused_unless_a_reward_function_may_register_it(code: Path) -> None:
-    (error,) = of_keys(code, "reward.manager=naiv", "reward.function=~")
-    assert (error.rule, error.fix) == ("invalid-value", "set reward.manager to naive")
-    assert "reward_manager/registry.py:" in error.message
-    assert of_keys(code, "reward.manager=naiv") == []
-
-
-@pytest.mark.upstreams
 @pytest.mark.parametrize("argument", RIGHT)
 def test_what_is_unusual_and_right(found: dict[str, list[Finding]], argument: str) -> None:
     assert found[argument] == []
-
-
-@pytest.mark.upstreams
-def test_a_value_that_is_refused_is_one_line(code: Path) -> None:
-    for change in ("recompute_granularity=Full", "recompute_method=blocks"):
-        found = judged(code, f"{T}.{change}").findings
-        assert [one.rule for one in found] == ["invalid-value"], "and no memory of layers kept so"
-
-
-@pytest.mark.upstreams
-def test_the_engine_that_megatron_lacks(code: Path) -> None:
-    """The code has sglang, too, which no recipe can name."""
-    (found,) = judged(code, "rollout.engine=hf").errors
-    assert (found.rule, found.fix) == ("megatron-needs-vllm", "set rollout.engine to vllm")
 
 
 @pytest.mark.upstreams
@@ -316,19 +274,6 @@ def test_values_that_megatron_refuses_together(code: Path, change: str) -> None:
     key, value = found.fix.removeprefix("set ").partition(", or ")[0].split(" to ")
     fixed = [f"{T}.{change}", f"{key}={value}"]
     assert judged(code, *fixed[key in fixed[0] :]).findings == ()
-
-
-@pytest.mark.upstreams
-@pytest.mark.parametrize(
-    ("arguments", "file"),
-    [
-        ([f"{ENGINE}.seed=3", f"{RAW}.rollout.mode=async"], "vllm_async_server.py:"),
-        ([f"{ENGINE}.seed=3", "adaptations.rollout-engine-args=false"], "vllm_rollout_spmd.py:"),
-    ],
-)
-def test_who_fixes_an_argument_depends_on_the_rollout(code: Path, arguments: list[str], file: str) -> None:
-    (found,) = of_keys(code, *arguments)
-    assert found.rule == "unknown-key" and file in found.message
 
 
 @pytest.mark.upstreams
@@ -372,9 +317,7 @@ def test_sizes_that_do_not_fit(code: Path, argument: str, expected: tuple[list[s
     rules, words = expected
     found = judged(code, argument)
     (error,) = found.errors
-    said, _, also = error.message.partition(f"; {argument.partition('=')[0]} also breaks ")
-    assert found.findings[0] is error and error.rule in rules and words in said
-    assert {error.rule, *(also.replace(" and ", ", ").split(", ") if also else ())} == set(rules)
+    assert found.findings[0] is error and error.rule in rules and words in error.message
 
 
 @pytest.mark.upstreams

@@ -16,7 +16,7 @@ from tests.in_process import run_here
 from tests.plan.helpers import RECIPE, loaded
 from tests.support import clean_env
 
-UNCERTAIN = ("env.HCCL_IF_BASE_PORT=65530", "plan.except.environment-value=our firmware takes them")
+UNCERTAIN = ("env.HCCL_EXEC_TIMEOUT=-5", "plan.except.environment-value=our firmware takes them")
 CERTAIN = ("actor.parallel.tensor=2", "plan.except.mla-tensor-parallel=we know")
 
 
@@ -25,7 +25,7 @@ def found(*changes: str) -> list[tuple[str, Severity, str]]:
 
 
 def test_an_exception_removes_the_finding_and_is_told() -> None:
-    assert found(UNCERTAIN[0]) == [("environment-value", Severity.ERROR, "env.HCCL_IF_BASE_PORT")]
+    assert found(UNCERTAIN[0]) == [("environment-value", Severity.ERROR, "env.HCCL_EXEC_TIMEOUT")]
     judgement = judge(loaded(*UNCERTAIN))
     (told,) = judgement.findings
     assert judgement.ok
@@ -35,7 +35,7 @@ def test_an_exception_removes_the_finding_and_is_told() -> None:
         "plan.except.environment-value",
     )
     assert told.message.startswith(
-        "overruled: environment-value: our firmware takes them (the finding: HCCL_IF"
+        "overruled: environment-value: our firmware takes them (the finding: HCCL_EX"
     )
     assert dict(judgement.overruled) == {"environment-value": "our firmware takes them"}
 
@@ -54,10 +54,10 @@ def test_a_certain_crash_stays() -> None:
     assert judge(loaded(*CERTAIN)).overruled == {}
 
 
-def test_an_invalid_value_stays() -> None:
+def test_every_error_of_ours_may_be_overruled() -> None:
+    """What no cited assertion of the trainer proves: a key that we don't find may be one all the same."""
     judgement = judge(loaded("adaptations.rolout-offload=true", "plan.except.unknown-adaptation=x"))
-    assert "exception-to-a-certain-rule" in [one.rule for one in judgement.errors]
-    assert "unknown-adaptation" in [one.rule for one in judgement.errors]
+    assert judgement.ok and [one.rule for one in judgement.findings] == ["overruled"]
 
 
 def test_an_exception_without_effect_is_a_note() -> None:
@@ -92,7 +92,7 @@ def test_every_command_tells_the_same(tmp_path: Path) -> None:
 
 
 def test_a_file_says_it_too(tmp_path: Path) -> None:
-    text = Path(RECIPE).read_text(encoding="utf-8").replace('"64247"', '"65530"')
+    text = Path(RECIPE).read_text(encoding="utf-8").replace('"64247"', '"64247", HCCL_EXEC_TIMEOUT: "-5"')
     file = tmp_path / "r.yaml"
     file.write_text(f"{text}plan:\n  except:\n    environment-value: ours\n", encoding="utf-8")
     judgement = judge(load_recipe(str(file)))

@@ -10,7 +10,8 @@ import pytest
 from npu_rl.recipes.judgement.judge import AssembledTree, judge
 from npu_rl.recipes.plan.plan import Plan, plan_of
 from npu_rl.recipes.recipe.load_recipe import load_recipe
-from npu_rl.recipes.trainer_code.hydra_config import compose_files
+from npu_rl.recipes.trainer_code.compose_config import compose_config
+from npu_rl.recipes.trainer_code.config_location import ConfigLocation
 from tests.code_trees import R1_ZERO_PINS, lay, unpatched, unpatched_cann
 from tests.plan.helpers import HERE, refused, rule
 
@@ -63,7 +64,7 @@ NOT_OF_CANN = {
 
 
 def cann(code: Path, *changes: str) -> Plan:
-    tree = compose_files(code / "verl/trainer/config", "ppo_mindspeed_trainer", code)
+    tree = compose_config(code, ConfigLocation("verl.trainer.main_ppo_npu", "ppo_mindspeed_trainer"))
     return plan_of(load_recipe(CANN, changes), code, None, tree)
 
 

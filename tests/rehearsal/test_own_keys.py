@@ -11,7 +11,8 @@ from npu_rl.common.errors import RecipeError, UsageError
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe, load_recipe
 from npu_rl.recipes.sizing.own_layout import own_layout
 from npu_rl.recipes.sizing.parallelism import ModelDivisors, Parallelism, RolloutSizes, TrainSizes
-from npu_rl.recipes.trainer_code.hydra_config import compose_files
+from npu_rl.recipes.trainer_code.compose_config import compose_config
+from npu_rl.recipes.trainer_code.config_location import ConfigLocation
 from npu_rl.rehearsal import rehearse
 from npu_rl.rehearsal.choose_levels import choose_levels, has_mindspeed
 from npu_rl.training.monitor.screen import PlainScreen
@@ -36,9 +37,12 @@ def loaded(folder: Path, *overrides: str) -> LoadedRecipe:
     )
 
 
+SIZES_AT = ConfigLocation("own.train", "sizes", "configs")
+
+
 def layout(folder: Path, *overrides: str) -> Parallelism:
-    code = lay(folder / "code", {"configs/sizes.yaml": SIZES})
-    return own_layout(loaded(folder, *overrides), compose_files(code / "configs", "sizes", code))
+    code = lay(folder / "code", {**TREE, "configs/sizes.yaml": SIZES})
+    return own_layout(loaded(folder, *overrides), compose_config(code, SIZES_AT))
 
 
 def test_the_layout_is_by_the_values_of_the_keys_that_are_named(tmp_path: Path) -> None:
@@ -52,10 +56,10 @@ def test_the_layout_is_by_the_values_of_the_keys_that_are_named(tmp_path: Path) 
 
 
 def test_without_words_for_it_or_with_a_value_that_is_no_size_it_is_said(tmp_path: Path) -> None:
-    code = lay(tmp_path / "code", {"configs/sizes.yaml": SIZES})
+    code = lay(tmp_path / "code", {**TREE, "configs/sizes.yaml": SIZES})
     without = load_recipe(str(write_recipe(tmp_path)))
     with pytest.raises(RecipeError, match=r"trainer\.layout is not set"):
-        own_layout(without, compose_files(code / "configs", "sizes", code))
+        own_layout(without, compose_config(code, SIZES_AT))
     with pytest.raises(
         RecipeError, match=r"trainer\.layout\.tensor is not a size: training\.tensor is 'two'"
     ):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from npu_rl.recipes.trainer_code.compose_config import compose_config
 from npu_rl.recipes.trainer_code.config_location import (
     ConfigLocation,
     FolderFault,
@@ -13,7 +14,6 @@ from npu_rl.recipes.trainer_code.config_location import (
     folders_with,
 )
 from npu_rl.recipes.trainer_code.config_tree import ModuleFault
-from npu_rl.recipes.trainer_code.hydra_config import compose_files
 from tests.code_trees import DAPO, VERL, lay
 
 DAPO_MODULE = "recipe.dapo.main_dapo"
@@ -50,10 +50,10 @@ def test_a_module_that_is_missing(code: Path) -> None:
 
 
 def test_the_search_path_is_read_and_made_absolute(code: Path) -> None:
-    tree = compose_files(code / "recipe/dapo/config", "dapo_trainer", code)
+    tree = compose_config(code, ConfigLocation(DAPO_MODULE, "dapo_trainer"))
     assert tree.search_path == ("file://verl/trainer/config",)
     assert absolute_search_path(tree.search_path, code) == (f"file://{code}/verl/trainer/config",)
-    assert compose_files(code / "verl/trainer/config", "ppo_trainer", code).search_path == ()
+    assert compose_config(code, ConfigLocation("verl.trainer.main_ppo", "ppo_trainer")).search_path == ()
 
 
 @pytest.mark.parametrize("place", ["pkg://verl.trainer.config", "file:///x/y", "/x/y"])

@@ -71,7 +71,7 @@ def trainer_findings(code: Path, *settings: str) -> list[tuple[str, str, str]]:
 def test_check_finds_the_folder_that_a_recipe_has_to_name(code: Path) -> None:
     (found,) = trainer_findings(code, "trainer.config=ppo_megatron_trainer")
     key, message, fix = found
-    assert key == "trainer.config" and "missing configuration ppo_megatron_trainer.yaml" in message
+    assert key == "trainer.config" and "primary config 'ppo_megatron_trainer'" in message
     assert fix == "set trainer.config_path to verl/trainer/config"
     named = ["trainer.config=ppo_megatron_trainer", "trainer.config_path=verl/trainer/config"]
     assert trainer_findings(code, *named) == []

@@ -14,6 +14,7 @@ import yaml
 
 from npu_rl.common.errors import NpuRlError
 from npu_rl.common.yaml_documents.document_kind import InvalidRecipe
+from npu_rl.recipes.judgement import trainer_probe
 from npu_rl.recipes.judgement.judge import AssembledTree, judge
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.training.record.run_record import RunRecord
@@ -21,6 +22,7 @@ from npu_rl.training.run import begin_run, train
 from npu_rl.training.run.prepare import compose
 from npu_rl.training.run.recorded_facts import run_facts
 from npu_rl.training.run.train import RunFailed, RunStopped
+from tests import hydra_in_process
 from tests.code_trees import lay
 from tests.own_trainer import TREE, write_recipe
 from tests.training.fake_run import FakeRun
@@ -168,16 +170,17 @@ class TestATrainerWithoutHydra:
         assert str(file) in (written.folder / "run.sh").read_text()
         assert str(file) in written.command
 
-    def test_its_validation_needs_no_hydra(self, fake: FakeRun) -> None:
-        loaded = load_recipe(
-            fake.recipe, ["steps=5", "trainer.validate=own.check.check", "plan.except.unread-setting=a test"]
-        )
+    def test_its_validation_gets_the_file_as_it_is(
+        self, fake: FakeRun, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(trainer_probe, "ask", hydra_in_process.ASK)
+        loaded = load_recipe(fake.recipe, ["steps=5", "trainer.validate=own.check.check"])
         text = "def check(config):\n    raise ValueError(config['training']['train_iters'])\n"
         lay(fake.root / "code", {"own/check.py": text})
         code = fake.root / "code"
         tree = AssembledTree(code, "quickstart")
         judgement = judge(loaded, tree, find_python=lambda: sys.executable, root=fake.root)
-        assert "check refuses the recipe: 5 (own/check.py:2)" in str(judgement.errors[0])
+        assert "the trainer refuses it: 5 (own/check.py:2)" in str(judgement.errors[0])
 
     def test_the_folder_of_its_file_has_to_be_named(self, fake: FakeRun) -> None:
         with pytest.raises(InvalidRecipe, match="required key 'config_path' is missing: without Hydra"):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from npu_rl.common.yaml_documents.finding import Finding, Severity
 from npu_rl.common.yaml_documents.problems import KeyPath, shown
@@ -18,7 +17,6 @@ from npu_rl.recipes.trainer_code.adaptation_switches import (
     known_switches,
     switches_without_patch,
 )
-from npu_rl.recipes.trainer_code.answer_cache import AnswerCache
 
 RULE = "adaptation-without-patch"
 
@@ -27,7 +25,6 @@ def adaptation_findings(
     loaded: LoadedRecipe,
     environment: Mapping[str, str],
     code: Path | None,
-    answers: AnswerCache | None = None,
     shell: Mapping[str, str] = os.environ,
 ) -> list[Finding]:
     """Return an error for each adaptation that is enabled without its patch, or whose shell variable is invalid.
@@ -35,7 +32,6 @@ def adaptation_findings(
     Args:
         environment: The manifest's variables with the recipe's over them.
         code: The workspace's code folder; nothing is found without it.
-        answers: What was found in that folder before.
         shell: The variables that a run inherits.
     """
     given = given_switches(loaded.recipe.adaptations, environment, shell)
@@ -48,16 +44,8 @@ def adaptation_findings(
     if not switched_on:
         return found
 
-    def find() -> list[str]:
-        known = known_switches(code).keys() & switched_on.keys()  # unknown names are reported elsewhere
-        return sorted(switches_without_patch(code, known))
-
-    def from_json(data: Any) -> list[str]:
-        return [str(slug) for slug in data]
-
-    missing = (
-        find() if answers is None else answers.answer([RULE, sorted(switched_on)], find, from_json, from_json)
-    )
+    known = known_switches(code).keys() & switched_on.keys()  # unknown names are reported elsewhere
+    missing = sorted(switches_without_patch(code, known))
     return [*found, *(_finding(loaded, slug, switched_on[slug]) for slug in missing)]
 
 

@@ -21,13 +21,15 @@ class AssembledTree:
     Attributes:
         manifest: Name of the manifest that it was set up from.
         stack: The manifest facts in the workspace's lock; a recipe is also judged if this extends its manifest.
-        setup_command: Sets the workspace up with another interpreter, for the trainer's own validation.
+        setup_command: Sets the workspace up with another interpreter, for the trainer's own checks.
+        byte_code: The key of the byte code of a proven tree; empty for none.
     """
 
     code: Path
     manifest: str
     stack: ManifestFacts | None = None
     setup_command: str = ""
+    byte_code: str = ""
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Judgement:
         accepted_faults: Reason by id, for open faults of the tree that the recipe accepts.
         groups: The groups in the defaults lists of the trainer's configuration.
         overruled: Reason by rule id, for broken rules that the recipe overrules.
-        unchecked: Sections of the trainer's configuration whose keys can't be checked, and why.
+        unchecked: What can't be checked here, and why.
         not_here: Recipe key and value of each model, checkpoint and data path that is not on this machine; empty for a
             run or rehearsal here.
     """
@@ -71,8 +73,10 @@ class Judgement:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """All findings: errors, then advice, then notes."""
+        """All findings: errors, then advice, then notes; those of one key stand together."""
         found = [*self.key_findings, *self.plan_findings]
+        order = {key: place for place, key in reversed(list(enumerate(one.key for one in found)))}
+        found.sort(key=lambda one: order[one.key])
         return tuple(one for severity in Severity for one in found if one.severity is severity)
 
     @property

@@ -1,23 +1,23 @@
-"""Check of a recipe's keys and values against the code of a tree.
+"""Check of a recipe's keys against the code of a tree: Hydra composes its configuration, and nothing is imported.
 
-Nothing of that code is imported or run. Whether the sizes fit is left to `plan`.
+Values are left to the trainer's own code (`trainer_probe.py`), and whether the sizes fit to `plan`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
 from npu_rl.common.yaml_documents.finding import Finding, Severity
-from npu_rl.common.yaml_documents.problems import KeyPath, dotted
+from npu_rl.common.yaml_documents.problems import KeyPath, dotted, shown
 from npu_rl.common.yaml_documents.suggest import nearest
 from npu_rl.recipes.judgement.unsupported import find_unsupported
 from npu_rl.recipes.plan.benchmark_only import HINT, find_benchmark_settings
-from npu_rl.recipes.recipe.key_map import allowed_names, check_range, recipe_key_of
+from npu_rl.recipes.recipe.key_map import check_range, recipe_key_of
 from npu_rl.recipes.recipe.reserved_keys import find_replacement, reserved_keys
 from npu_rl.recipes.recipe.schema import Recipe
+from npu_rl.recipes.recipe.trainer_command import hydra_text
 from npu_rl.recipes.recipe.trainer_settings import (
     MODEL_ENGINE,
     OVERRIDES,
@@ -31,14 +31,26 @@ from npu_rl.recipes.recipe.trainer_settings import (
     settings_of,
 )
 from npu_rl.recipes.trainer_code.adaptation_switches import known_switches
-from npu_rl.recipes.trainer_code.answer_cache import AnswerCache
 from npu_rl.recipes.trainer_code.config_location import FolderFault, folders_with
 from npu_rl.recipes.trainer_code.config_tree import ConfigFault, ConfigTree, ModuleFault
-from npu_rl.recipes.trainer_keys.key_resolver import KeyResolver
-from npu_rl.recipes.trainer_keys.resolution import KeyResolution
+from npu_rl.recipes.trainer_keys.key_resolver import KeyResolution, KeyResolver
 
 _STRATEGY = "actor_rollout_ref.actor.strategy"
 _BACKEND = {"fsdp2": "fsdp"}  # strategies whose configuration files are those of another
+VALUES = "trainer-value"
+"""Id of what the trainer's own code raises on a value."""
+RULES = (
+    *(
+        "unknown-key",
+        "invalid-value",
+        "reserved-key",
+        "key-without-effect",
+        "unknown-adaptation",
+        "cluster-size",
+    ),
+    *("benchmark-only", "unsupported", "trainer-config", "trainer-class", "trainer-path", VALUES),
+)
+"""Ids of the findings on keys and values."""
 _FAULTY_KEYS = {ModuleFault: "module", FolderFault: "config_path"}
 
 
@@ -53,22 +65,17 @@ class RecipeWithOrigins(Protocol):
         """Return where a key was set, as file:line."""
 
 
-def read_trainer(
-    recipe: Recipe, code: Path | None, answers: AnswerCache | None = None
-) -> KeyResolver | ConfigFault | None:
-    """Read the trainer's configuration in a code folder, once.
+def read_trainer(recipe: Recipe, code: Path | None) -> KeyResolver | ConfigFault | None:
+    """Compose the trainer's configuration in a code folder, once.
 
     Returns:
-        The resolver of its keys, the fault that prevents reading it, or None without a folder.
+        The resolver of its keys, the fault that prevents it, or None without a folder.
     """
     if code is None:
         return None
-    given = {key: setting.value for key, setting in settings_of(recipe).items()}
-    if recipe.reward.function is not None:  # rendered only when a run knows its folders
-        given["custom_reward_function.path"] = recipe.reward.function
+    settings = [(key, hydra_text(setting.value)) for key, setting in settings_of(recipe).items()]
     try:
-        off = [slug for slug, on in recipe.adaptations.items() if not on]
-        return KeyResolver(code, config_location(recipe), given, off, answers)
+        return KeyResolver(code, config_location(recipe), settings)
     except ConfigFault as fault:
         return fault
 
@@ -83,7 +90,8 @@ def check_keys(
         trainer: The result of `read_trainer`; without a workspace (None) less is checked.
         code: The workspace's code folder, if there is one.
     """
-    return KeyChecker(loaded, trainer, code).findings()
+    checker = KeyChecker(loaded, trainer, code)
+    return checker.own_findings() if loaded.recipe.has_own_keys else checker.findings()
 
 
 class KeyChecker:
@@ -114,6 +122,62 @@ class KeyChecker:
         if isinstance(self._trainer, KeyResolver) and self._has_files_of_strategy(self._trainer.tree):
             self._check_keys(self._trainer)
         return self._found
+
+    def own_findings(self) -> list[Finding]:
+        """Run the checks of a trainer with its own keys and return the findings. `trainer.validate` judges the rest."""
+        self._check_reserved()
+        self._check_set_twice()
+        self._check_cluster()
+        self._check_adaptations()
+        self._check_fault()
+        if isinstance(self._trainer, KeyResolver):
+            self._check_classes(self._trainer)
+            for setting in (*self._settings, *_named_keys(self._recipe)):
+                self._check_own_key(setting, self._trainer)
+        return self._found
+
+    def _check_own_key(self, setting: Setting, resolver: KeyResolver) -> None:
+        """Report a key that neither the configuration nor the file of its section's class has."""
+        if setting.key in resolver.tree.entries:
+            return
+        *above, name = parts = setting.key.split(".")
+        heads = {
+            *resolver.tree.children(""),
+            *(one.partition(".")[0] for one in self._recipe.trainer.sections),
+        }
+        section, names = "", frozenset(heads)
+        what = "the trainer's configuration has no section"
+        for pattern, dotted_class in self._recipe.trainer.sections.items():
+            around = pattern.split(".")
+            if len(around) == len(above) and all(a in ("*", b) for a, b in zip(around, above, strict=True)):
+                section, names = ".".join(above), resolver.names_around(dotted_class)
+                what = f"{dotted_class.rpartition('.')[2]} has no"
+        unknown = name if section else parts[0]
+        if not names or unknown.replace("-", "_") in names or unknown in names:
+            return
+        near = nearest(unknown, names)
+        right = f"{section}.{near}" if section else ".".join((near or "", *parts[1:]))
+        under = f"{OVERRIDES}." if setting.from_overrides else ""
+        fix = f"write {under}{right} in place of {under}{setting.key}" if near else ""
+        self._error(
+            setting.path, setting.key, f"unknown key {setting.key}: {what} {unknown}", "unknown-key", fix
+        )
+
+    def _check_classes(self, resolver: KeyResolver) -> None:
+        for section, dotted_class in self._recipe.trainer.sections.items():
+            if not resolver.names_around(dotted_class):
+                message = f"the code has no class {dotted_class}"
+                self._error(("trainer", "sections", section), "", message, "trainer-class")
+
+    def _check_cluster(self) -> None:
+        """Report an override of a size that differs from the recipe's cluster."""
+        by_word = {one.key: one for one in self._settings if one.path[0] == "cluster"}
+        for setting in self._settings:
+            word = by_word.get(setting.key)
+            if setting.from_overrides and word and setting.value != word.value:
+                message = f"{setting.key} is {setting.value}, and {word.origin} gives {word.value}"
+                fix = f"remove {OVERRIDES}.{setting.key}, or set {word.origin} to fit it"
+                self._error(setting.path, setting.key, message, "cluster-size", fix)
 
     def _check_fault(self) -> None:
         """Report that the trainer's configuration can't be read, with the reason."""
@@ -146,7 +210,7 @@ class KeyChecker:
             return True
         if _BACKEND.get(strategy, strategy) == _BACKEND.get(entry.value, entry.value):
             return True
-        message = f"{MODEL_ENGINE} {engine} is for the strategy {entry.value} ({entry.where}), and actor.strategy is "
+        message = f"{MODEL_ENGINE} {engine} is for the strategy {entry.value}, and actor.strategy is "
         path, fix = ("actor", "strategy"), ""
         if MODEL_ENGINE in self._recipe.overrides:
             path = (OVERRIDES, MODEL_ENGINE)
@@ -161,13 +225,10 @@ class KeyChecker:
             resolution = resolver.resolve(setting.key)
             if not resolution.known:
                 self._report_unknown(setting, resolution)
-                continue
-            if resolution.message:
-                self._note(setting.path, setting.key, resolution.message, "key-read-elsewhere")
-            if resolution.section:
+            elif resolution.section:
                 self._check_section(setting, resolver)
             else:
-                self._check_value(setting, resolution, resolver)
+                self._check_value(setting, resolver.tree)
 
     def _report_unknown(self, setting: Setting, resolution: KeyResolution) -> None:
         fix = ""
@@ -176,41 +237,14 @@ class KeyChecker:
             fix = f"write {right} in place of {_typed(setting.path)}"
         self._error(setting.path, setting.key, resolution.message, "unknown-key", fix)
 
-    def _check_value(self, setting: Setting, resolution: KeyResolution, resolver: KeyResolver) -> None:
-        """Report the first fault of a value: its type, its range, or that the code raises on it."""
-        value, where = setting.value, f" ({resolution.where})" if resolution.where else ""
-        if wrong := resolution.expected.mismatch(value):
-            fix = self._suggest_value(setting, value, resolution.expected.choices)
-            self._error(setting.path, setting.key, f"{wrong}{where}", "invalid-value", fix)
-        elif setting.from_overrides and (outside := check_range(setting.key, value)):
-            certain = recipe_key_of(setting.key) is not None
-            message = f"{outside}, not {value}"
-            self._error(setting.path, setting.key, message, "invalid-value", certain=certain)
-        elif refused := resolver.find_refused(setting.key, value):
-            refused = replace(refused, names=self._names_of_recipe_key(setting, refused.names))
-            fix = self._suggest_value(setting, refused.value, refused.names)
-            message = f"{refused} ({refused.where})"
-            self._error(setting.path, setting.key, message, "invalid-value", fix, refused.certain)
-
-    def _names_of_recipe_key(self, setting: Setting, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Return those accepted names that the recipe's own key also allows; all names for a key under `overrides`."""
-        own = () if setting.from_overrides else allowed_names(_typed(setting.path))
-        return tuple(name for name in names if name in own) or names
-
-    def _suggest_value(self, setting: Setting, wrong: Any, names: Collection[str]) -> str:
-        near = nearest(wrong, names) if isinstance(wrong, str) else None
-        if len(names) == 1:
-            (near,) = names
-        if near is None:
-            return ""
-        if near == "float16" and "16" not in str(wrong) and "bfloat16" in names:
-            near = (
-                "bfloat16"  # for float32, whose range it has; difflib finds float16 nearer, which overflows
-            )
-        given = setting.value
-        right = [near if item == wrong else item for item in given] if isinstance(given, list) else near
-        text = f"[{', '.join(map(str, right))}]" if isinstance(right, list) else right
-        return f"set {_typed(setting.path)} to {text}"
+    def _check_value(self, setting: Setting, tree: ConfigTree) -> None:
+        """Report the first fault of a value: Hydra can't set it, or it has another type or range than the default."""
+        entry = tree.entries.get(setting.key)
+        wrong = tree.refused.get(setting.key) or (_mismatch(entry.value, setting.value) if entry else None)
+        if not wrong and setting.from_overrides and (outside := check_range(setting.key, setting.value)):
+            wrong = f"{outside}, not {setting.value}"
+        if wrong:
+            self._error(setting.path, setting.key, wrong, "invalid-value")
 
     def _check_section(self, setting: Setting, resolver: KeyResolver) -> None:
         """Report a section whose value is neither a mapping nor empty."""
@@ -304,6 +338,40 @@ class KeyChecker:
     ) -> None:
         where = self._loaded.where(*path)
         self._found.append(Finding(rule, severity, path, key, message, fix, where, certain))
+
+
+def _named_keys(recipe: Recipe) -> Iterator[Setting]:
+    """Yield the keys of the trainer that `trainer` names apart from those that the recipe sets."""
+    trainer = recipe.trainer
+    yield from (Setting(key, value, ("trainer", "resume", key)) for key, value in trainer.resume.items())
+    yield from (Setting(key, None, ("trainer", "paths", index)) for index, key in enumerate(trainer.paths))
+    written = trainer.keys.checkpoint if trainer.keys else None
+    for name in ("folder", "load"):
+        path = ("trainer", "keys", "checkpoint", name)
+        yield from (Setting(key, None, path) for key in getattr(written, name, None) or ())
+    for word in type(trainer.layout).model_fields if trainer.layout else ():
+        if key := getattr(trainer.layout, word):
+            yield Setting(key, None, ("trainer", "layout", word))
+
+
+def _mismatch(default: Any, value: Any) -> str | None:
+    """Return why a value has another type than a default that is a switch or a number; None if it may be valid."""
+    if (
+        value is None
+        or (isinstance(value, str) and "${" in value)
+        or not isinstance(default, (bool, int, float))
+    ):
+        return None
+    if isinstance(default, bool):
+        fits = isinstance(value, bool) or value in (0, 1)
+    else:
+        fits = isinstance(value, (int, float)) and not isinstance(value, bool)
+    shown_value = shown(value) if isinstance(value, str) else str(value).lower()
+    return (
+        None
+        if fits
+        else f"must be {'true or false' if isinstance(default, bool) else 'a number'}, not {shown_value}"
+    )
 
 
 def _typed(path: KeyPath) -> str:

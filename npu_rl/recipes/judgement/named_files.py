@@ -6,9 +6,7 @@ and the data lie on the machines of the run, so that they are missing is an erro
 
 from __future__ import annotations
 
-import ast
-import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,17 +15,15 @@ from npu_rl.common.masking import without_passwords
 from npu_rl.common.yaml_documents.finding import Finding, Severity
 from npu_rl.common.yaml_documents.problems import KeyPath, shown
 from npu_rl.common.yaml_documents.suggest import nearest
-from npu_rl.recipes.judgement import reward_function
+from npu_rl.recipes.judgement.file_definitions import definitions_in
 from npu_rl.recipes.judgement.missing_files import is_expected_here, prepare_command
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 from npu_rl.recipes.recipe.recipe_paths import absolute, function_file, is_outside, split_function
 from npu_rl.recipes.sizing.model_config import differing_sizes_in
-from npu_rl.recipes.trainer_code.source_index import Module, SourceIndex
 
 RULES = (
     "reward-function-file",
     "reward-function-name",
-    "reward-function-arguments",
     "named-file",
     "named-class",
     "chat-template",
@@ -35,7 +31,6 @@ RULES = (
     "weights-architecture",
     "model-checkpoint",
     "data-file",
-    "reward-manager",
 )
 """Ids of the findings of this module."""
 
@@ -48,7 +43,6 @@ _CLASS_KEYS = {
 _TEMPLATE = "actor_rollout_ref.model.custom_chat_template"
 _SHOWN_SIZES = 3
 _SHOWN_LENGTH = 160  # characters of a path in a message
-_REWARD_KWARGS, _MANAGER = "reward_model.reward_kwargs", "reward_model.reward_manager"
 
 
 def named_file_findings(loaded: LoadedRecipe, code: Path | None, here: bool) -> list[Finding]:
@@ -62,7 +56,6 @@ def named_file_findings(loaded: LoadedRecipe, code: Path | None, here: bool) -> 
     files = _NamedFileCheck(loaded, code, here)
     found = [
         *files.check_reward_function(),
-        *files.check_reward_manager(),
         *files.check_classes(),
         *files.check_chat_template(),
     ]
@@ -105,13 +98,11 @@ class _NamedFileCheck:
                 certain = not file.startswith(("/", "~"))  # a relative path is the same on every machine
                 yield self._error("reward-function-file", key, message, fix, certain=certain)
             return
-        defined = reward_function.definitions_in(path)
+        defined = definitions_in(path)
         if defined is None:
             message = f"{self._shown_file(file, path)} can't be read as Python"
             yield self._error("reward-function-file", key, message, "correct its syntax", certain=False)
-        elif name in defined.names:
-            yield from self._check_arguments(file, name, path, defined)
-        elif not defined.may_define_more:
+        elif name not in defined.names and not defined.may_define_more:
             only = defined.callables[0] if len(defined.callables) == 1 else ""
             near = nearest(name, defined.names) or only
             fix = f"set reward.function to {file}:{near}" if near else "name a function of the file"
@@ -119,93 +110,8 @@ class _NamedFileCheck:
             message = f"{self._shown_file(file, path)} does not define {name}; it has {names}"
             yield self._error("reward-function-name", key, message, fix)
 
-    def check_reward_manager(self) -> Iterator[Finding]:
-        """Check that the reward loop has the manager that an older key names; the trainer fails late if it doesn't."""
-        name = self._setting(_MANAGER)
-        if self._code is None or name is None or self._setting("reward_model.reward_loop_source"):
-            return
-        if not reward_function.has_reward_loop(self._code):
-            return
-        names = reward_function.loop_managers(self._code)
-        if names and name not in names:
-            message = f"unknown reward manager {name}; this tree's reward loop has {', '.join(sorted(names))}"
-            fix = f"set reward.manager to {nearest(str(name), names) or 'naive'}"
-            yield self._error("reward-manager", self._settings[_MANAGER].path, message, fix, key=_MANAGER)
-
     def _shown_file(self, file: str, path: Path) -> str:
         return _shown(path) if is_outside(file) else f"{shown(file)} of the workspace's code"
-
-    def _check_arguments(
-        self, file: str, name: str, path: Path, defined: reward_function.ModuleDefinitions
-    ) -> Iterator[Finding]:
-        """Yield findings on arguments that the reward manager can't call the function with."""
-        if self._code is None:
-            return
-        function, module = defined.functions.get(name), None
-        if function is None:
-            followed = reward_function.imported_function(path, self._code, name)
-            if followed is None:
-                return
-            module, function = followed
-        place = f"{module.file if module else path.name}:{function.lineno}"
-        extra = self._recipe.reward.arguments
-        manager = str(self._setting(_MANAGER) or self._setting("reward.reward_manager.name") or "naive")
-        for word in () if function.args.kwarg else sorted(set(extra) - _parameters(function)):
-            near = nearest(word, _parameters(function))
-            message = f"{name} takes no argument {word} ({place})"
-            fix = f"write {near} for {word}" if near else f"remove reward.arguments.{word}"
-            yield self._error("reward-function-arguments", ("reward", "arguments", word), message, fix)
-        if module is not None:
-            yield from self._check_argument_values(function, module)
-        more = any(key.startswith(_REWARD_KWARGS) for key in self._settings)
-        for call in reward_function.manager_calls(self._code, manager):
-            unknown, missing = reward_function.refused_arguments(function, call)
-            missing = [] if more else [word for word in missing if word not in extra]
-            if unknown or missing:
-                what = [f"does not take {', '.join(unknown)}"] if unknown else []
-                what += [f"needs {', '.join(missing)}"] if missing else []
-                message = (
-                    f"{name} {' and '.join(what)}, and the reward manager {manager} calls it with "
-                    f"{', '.join(sorted(call.keywords))} ({call.where})"
-                )
-                fix = self._suggest_manager(function, extra) or (
-                    f"give {name} the arguments {', '.join(sorted(call.keywords))}, or **kwargs, at "
-                    f"{module.file if module else file}:{function.lineno}"
-                )
-                yield self._error("reward-function-arguments", ("reward", "function"), message, fix)
-                return
-
-    def _check_argument_values(self, function: ast.FunctionDef, module: Module) -> Iterator[Finding]:
-        """Yield findings on arguments in the recipe that make the function's code raise."""
-        assert self._code is not None
-        from npu_rl.recipes.trainer_keys.value_flow import ValueFlow, ValueUse
-
-        flow = ValueFlow(SourceIndex(self._code))
-        for word, value in self._recipe.reward.arguments.items():
-            if not (isinstance(value, str) and value and word in _parameters(function)):
-                continue
-            uses = list(flow.follow(ValueUse(module, function, None, {word: math.inf})))
-            names = [name for _, one in uses for name in one.compared_names()]
-            refusals = ((use.module.file, one.find_refusal(value)) for use, one in uses)
-            refused = [f"{file}:{refusal.line}" for file, refusal in refusals if refusal]
-            if not refused or not names or value in names:
-                continue
-            near = nearest(value, names)
-            message = f"must be one of {', '.join(names)}, not {shown(value)} ({refused[0]})"
-            fix = f"set reward.arguments.{word} to {near}" if near else f"remove reward.arguments.{word}"
-            yield self._error("reward-function-arguments", ("reward", "arguments", word), message, fix)
-
-    def _suggest_manager(self, function: ast.FunctionDef, extra: Iterable[str]) -> str:
-        """Suggest a reward manager that calls the function with the arguments it accepts, else ""."""
-        assert self._code is not None
-        calls = reward_function.manager_calls(self._code)
-        # the trainer's default needs no setting
-        for call in sorted(calls, key=lambda one: one.manager != "naive"):
-            unknown, missing = reward_function.refused_arguments(function, call)
-            if not unknown and not set(missing) - set(extra) and call.keywords:
-                calling = f"which calls with these arguments ({call.where})"
-                return f"set reward.manager to {call.manager}, {calling}"
-        return ""
 
     # -- classes named by their file
 
@@ -223,7 +129,7 @@ class _NamedFileCheck:
                     message, fix = f"{path_key}: {shown(given.value)} is not there", "name an existing file"
                     yield self._error("named-file", given.path, message, fix, key=path_key)
                 continue
-            defined, name = reward_function.definitions_in(path), self._setting(name_key)
+            defined, name = definitions_in(path), self._setting(name_key)
             if not defined or defined.may_define_more:
                 continue
             if isinstance(name, str) and name not in defined.names:
@@ -345,8 +251,3 @@ def _shown(path: Path) -> str:
     """Return a path for a message, shortened to its end if it is long."""
     text = repr(without_passwords(str(path)))
     return text if len(text) <= _SHOWN_LENGTH else f"'...{text[-_SHOWN_LENGTH:]}"
-
-
-def _parameters(function: ast.FunctionDef) -> set[str]:
-    arguments = function.args
-    return {argument.arg for argument in (*arguments.args, *arguments.kwonlyargs)}

@@ -29,14 +29,8 @@ class ConfigLocation:
     folder: str | None = None
     choices: Mapping[str, str | None] = field(default_factory=dict)
 
-    @property
-    def identity(self) -> list[object]:
-        """The facts that results for this configuration depend on, apart from files."""
-        return [self.module, self.config, self.folder, dict(self.choices)]
-
     def find_folder(self, code: Path) -> Path:
         """Return the folder of the configuration, absolute. Raises ConfigFault if the module or folder is missing."""
-        # Where the composed configuration is cached, nothing has to be parsed for it.
         from npu_rl.recipes.trainer_code.hydra_entry import entry_point, require_module
 
         if self.folder is None:

@@ -1,4 +1,4 @@
-"""The trainer's composed Hydra configuration: the value of each key and the place that set it last."""
+"""The trainer's composed Hydra configuration, without a recipe's settings."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 
 class ConfigFault(ValueError):
-    """A configuration file of the trainer that can't be read without running Hydra.
+    """A configuration of the trainer that can't be composed.
 
     Attributes:
-        where: file:line.
+        where: The file, or the recipe's key that names it.
     """
 
     def __init__(self, message: str, where: str) -> None:
@@ -28,21 +28,12 @@ class ConfigEntry:
     """One key of the configuration.
 
     Attributes:
-        value: The value in the file, an interpolation as text; None for a section.
+        value: Its default, an interpolation as text; None for a section.
         section: Whether it is a section.
-        file: The file that last wrote it.
-        line: Its line there, from 1.
     """
 
     value: Any
     section: bool
-    file: str
-    line: int
-
-    @property
-    def where(self) -> str:
-        """The place as file:line."""
-        return f"{self.file}:{self.line}"
 
     @property
     def interpolation(self) -> bool:
@@ -56,15 +47,15 @@ class ConfigTree:
 
     Attributes:
         entries: Each key and section, by its dotted name.
-        files: The files it was composed from.
-        search_path: `hydra.searchpath` of the first of them, as it is written there.
-        choices: The option of each group in their defaults lists, by the name that sets it on Hydra's command line.
+        search_path: `hydra.searchpath` of its first file, as it is written there.
+        choices: The option of each group in the defaults lists, by the name that sets it on Hydra's command line.
+        refused: The recipe's settings that Hydra can't set, and why.
     """
 
     entries: Mapping[str, ConfigEntry]
-    files: tuple[str, ...]
     search_path: tuple[str, ...] = ()
     choices: Mapping[str, str] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
 
     def children(self, section: str) -> list[str]:
         """Return the names directly in a section; "" is the top level."""

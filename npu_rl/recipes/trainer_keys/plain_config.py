@@ -1,4 +1,4 @@
-"""The configuration of a trainer without Hydra: its YAML file, overridden by the settings."""
+"""The configuration of a trainer without Hydra: its YAML files, overridden by the settings."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any
 
 from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.recipes.recipe.trainer_settings import config_location
-from npu_rl.recipes.trainer_code.answer_cache import AnswerCache
-from npu_rl.recipes.trainer_code.load_configuration import load_configuration
+from npu_rl.recipes.trainer_code.compose_config import compose_config
 
 
 def plain_config(recipe: Recipe, code: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -18,7 +17,7 @@ def plain_config(recipe: Recipe, code: Path, settings: Mapping[str, Any]) -> dic
     Raises:
         ConfigFault: If the file is missing or invalid.
     """
-    tree = load_configuration(code, config_location(recipe), AnswerCache(code))
+    tree = compose_config(code, config_location(recipe))
     config: dict[str, Any] = {}
     for key, entry in tree.entries.items():
         _put(config, key, {} if entry.section else entry.value)

@@ -217,10 +217,8 @@ def prepare(
     drift = None if report.ok or reason is None else allowed_drift(paths, report, reason, notify)
     stack = locked_facts(report.lock, report.receipt.texts)
     loaded = loaded.in_stack(stack)
-    command = ""
-    if recipe.trainer.validate_ is not None:
-        command = validation_command(paths, report.receipt.setup)
-    tree = AssembledTree(paths.code, stack.name, stack, command)
+    key = byte_code.shell_key(report.receipt.digest) if report.ok else ""
+    tree = AssembledTree(paths.code, stack.name, stack, validation_command(paths, report.receipt.setup), key)
     machine = None if rehearse or dry_run else _this_machine(paths, root)
 
     @cache

@@ -122,7 +122,7 @@ def diff_command(paths: WorkspacePaths) -> str:
 
 
 def validation_command(paths: WorkspacePaths, setup: Mapping[str, Any] | None = None) -> str:
-    """Return, on one line, the command that selects another interpreter for the trainer's own validation."""
+    """Return, on one line, the command that selects another interpreter for the trainer's own checks."""
     return setup_hint(paths, setup, "--python PATH").replace("\n", "; ")
 
 

@@ -1,12 +1,12 @@
-"""Compose a trainer's configuration, and call the trainer's own validation function.
+"""Have a trainer's own code judge the values of its configuration, as it does before Ray starts.
 
-The training interpreter runs it: `python npu_rl_validate.py '{"code": ..., "folder": ..., "config": ..., "overrides":
-[...], "function": "package.module.name"}'`; "plain", a mapping, is the configuration of a trainer without Hydra. The
-output is one line of JSON: {"ok": true}, or {"raised": type, "message": text, "where": file:line}, or {"unrun": why}.
+The training interpreter runs it: `python npu_rl_probe.py '{"code": ..., "folder": ..., "config": ..., "overrides":
+[...]}'`. With "function", "package.module.name", that function alone is called; "plain", a mapping, is the
+configuration of a trainer without Hydra. The output is one line of JSON: {"raised": [{"key", "type", "message",
+"where"}, ...], "skipped": {what: why}}, or {"unrun": why}. "key" is what was judged; empty for the whole.
 
-Only what the function needs is executed: of its own module the statements that define the names it uses, and of the
-tree's packages no `__init__.py` as a whole, since those import every worker, and with them the engine and the
-devices' packages.
+Of a function's own module only the statements that define the names it uses are executed, and of the tree's packages no
+`__init__.py` as a whole, since those import every worker, and with them the engine and the devices' packages.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ import json
 import sys
 import traceback
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-MARK = "npu-rl-validated:"
+MARK = "npu-rl-probed:"
+_A, _R = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+_CORE = "verl.trainer.ppo.core_algos"
 
 
 def main(request: dict[str, Any]) -> dict[str, Any]:
@@ -31,25 +33,87 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
     code = Path(request["code"])
     config = request.get("plain")
     if config is None:
+        compose: Any = importlib.import_module("npu_rl_hydra_compose")
         try:
-            import hydra
+            config = compose.composed(request["folder"], request["config"], request["overrides"])
         except ImportError as error:
             return {"unrun": f"it has no {error.name or error}"}
-        try:
-            with hydra.initialize_config_dir(request["folder"], version_base=None):
-                config = hydra.compose(request["config"], overrides=request["overrides"])
         except Exception as error:  # noqa: BLE001  the command that runs the trainer reports it in full
             return {"unrun": f"Hydra refuses the configuration: {_first_line(error)}"}
-    sys.meta_path.insert(0, _LazyPackages(code))
-    try:
-        function = load_function(code, request["function"])
-        function(config)
-    except ImportError as error:
-        return {"unrun": f"{_first_line(error)} ({_place(error, code)})"}
-    except (Exception, SystemExit) as error:  # noqa: BLE001  whatever it raises, the trainer would end by it
-        kind = type(error).__name__
-        return {"raised": kind, "message": _first_line(error), "where": _place(error, code)}
-    return {"ok": True}
+    if "function" in request:
+        sys.meta_path.insert(0, _LazyPackages(code))
+        checks: list[tuple[Any, ...]] = [("", lambda: load_function(code, request["function"])(config))]
+    else:
+        try:
+            checks = list(_checks_of_verl(config))
+        except (Exception, SystemExit) as error:  # noqa: BLE001  whatever an import of the trainer raises
+            return {"unrun": f"{_first_line(error)} ({_place(error, code)})"}
+    raised, skipped = [], {}
+    for key, check, *values in checks:
+        try:
+            check(*values)
+        except ImportError as error:
+            skipped[key] = f"{_first_line(error)} ({_place(error, code)})"
+        except (Exception, SystemExit) as error:  # noqa: BLE001  whatever it raises, the trainer would end by it
+            found = {"key": key, "type": type(error).__name__, "message": _first_line(error)}
+            raised.append(found | {"where": _place(error, code)})
+    return {"raised": raised, "skipped": skipped}
+
+
+def _checks_of_verl(config: Any) -> Iterator[tuple[Any, ...]]:
+    """Yield what verl does with a configuration before it trains: the key or section judged, function, arguments.
+
+    Of the sections with a `_target_` only those that its workers instantiate as they are: `ref` gets values of the
+    actor first, and a reward manager is made from its section by a function (verl/workers/engine_workers.py@7aed6b2).
+    """
+    import torch
+    from omegaconf import OmegaConf
+
+    algorithms: Any = importlib.import_module(_CORE)
+    OmegaConf.resolve(config)
+    settings = importlib.import_module("verl.utils.config")
+    build = getattr(settings, "omega_conf_to_dataclass", None)
+    for section in (_A, _R, f"{_R}.checkpoint_engine"):
+        if build and OmegaConf.select(config, f"{section}._target_"):
+            yield section, build, OmegaConf.select(config, section)
+    if hasattr(settings, "validate_config"):
+        yield "", _validate, settings.validate_config, config
+    mask = torch.ones(1, 2)
+    getters: Mapping[str, Callable[[Any], object] | None] = {
+        "algorithm.adv_estimator": getattr(algorithms, "get_adv_estimator_fn", None),
+        f"{_A}.policy_loss.loss_mode": getattr(algorithms, "get_policy_loss_fn", None),
+        f"{_A}.loss_agg_mode": lambda mode: algorithms.agg_loss(mask, mask, mode),
+        f"{_A}.kl_loss_type": lambda kind: algorithms.kl_penalty(mask, mask, kind),
+        "algorithm.kl_penalty": lambda kind: algorithms.kl_penalty(mask, mask, kind),
+        "reward.reward_manager.name": lambda name: _reward_manager(config, name),
+    }
+    for key, get in getters.items():
+        value = OmegaConf.select(config, key)
+        if get is not None and value not in (
+            None,
+            "vanilla",
+        ):  # older verl has that loss outside of the registry
+            yield key, get, value
+
+
+def _validate(function: Callable[..., object], config: Any) -> None:
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+
+    reference = need_reference_policy(config)
+    function(config=config, use_reference_policy=reference, use_critic=need_critic(config))
+
+
+def _reward_manager(config: Any, name: str) -> None:
+    """Look a reward manager up; a module of the user's own may register others."""
+    from omegaconf import OmegaConf
+
+    own = (
+        "custom_reward_function.path",
+        "reward.custom_reward_function.path",
+        "reward.reward_manager.module.path",
+    )
+    if not any(OmegaConf.select(config, key) for key in own):
+        importlib.import_module("verl.experimental.reward_loop.reward_manager").get_reward_manager_cls(name)
 
 
 def load_function(code: Path, dotted: str) -> Callable[[Any], object]:
@@ -160,11 +224,16 @@ class _LazyPackage(importlib.machinery.SourceFileLoader):
 
 
 def _first_line(error: BaseException) -> str:
+    """Return the message of an error, or of what Hydra met when it called a class."""
+    if type(error).__name__ == "InstantiationException" and error.__cause__ is not None:
+        error = error.__cause__
     return next(iter(str(error).strip().splitlines()), "") or type(error).__name__
 
 
 def _place(error: BaseException, code: Path) -> str:
     """Return file:line of the innermost frame within the tree."""
+    if type(error).__name__ == "InstantiationException" and error.__cause__ is not None:
+        error = error.__cause__
     frames = [
         frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(f"{code}/")
     ]
