@@ -132,21 +132,8 @@ def ls_remote(
     Raises:
         SourceError: If the remote can't be read.
     """
-    found = _listed(repository, url, [p for ref in refs for p in (ref, f"{ref}^{{}}")], network, component)
-    return {ref: found.get(f"{ref}^{{}}", found[ref]) for ref in refs if ref in found}
-
-
-def ls_tags(repository: Git, url: str, network: Network, component: str) -> dict[str, str]:
-    """Return the tags of a remote, without refs/tags/, with the ids of the tagged objects. Raises as `ls_remote`."""
-    found = _listed(repository, url, ["refs/tags/*"], network, component)
-    names = [ref for ref in found if not ref.endswith("^{}")]
-    return {ref.removeprefix("refs/tags/"): found.get(f"{ref}^{{}}", found[ref]) for ref in names}
-
-
-def _listed(
-    repository: Git, url: str, patterns: Sequence[str], network: Network, component: str
-) -> dict[str, str]:
     target = remote(url, network, component)
+    patterns = [pattern for ref in refs for pattern in (ref, f"{ref}^{{}}")]
 
     def ask() -> Result:
         return repository.transfer(
@@ -158,11 +145,9 @@ def _listed(
         done = _with_retries(ask, target, Silent())
     except GitError as error:
         raise SourceError(f"{component}: {target.shown} can't be read", why=main_message(error)) from error
-    found = {}
-    for line in done.stdout.decode("utf-8", "replace").splitlines():
-        oid, _, name = line.partition("\t")
-        found[name] = oid
-    return found
+    lines = done.stdout.decode("utf-8", "replace").splitlines()
+    found = {name: oid for oid, _, name in (line.partition("\t") for line in lines)}
+    return {ref: found.get(f"{ref}^{{}}", found[ref]) for ref in refs if ref in found}
 
 
 def _with_retries(action: Callable[[], T], target: Remote, watcher: Watcher) -> T:
