@@ -16,17 +16,22 @@ os.environ["TORCHDYNAMO_DISABLE"] = "1"  # what verl and Megatron would compile 
 
 import torch
 import torch_npu.contrib.transfer_to_npu  # noqa: F401  what Megatron puts on "cuda" goes where the NPU stacks put it
-from witness_common import is_patched, make_apex, make_module, only_rank, show
+from witness_common import (
+    actor_batch,
+    is_patched,
+    logit_table,
+    make_apex,
+    make_module,
+    megatron_actor,
+    only_rank,
+    show,
+)
 
 # The models: a table stands for them, and their imports want more packages.
 mcore = make_module("verl.models.mcore")
 
 from megatron.core import parallel_state  # noqa: E402
-from megatron.core.enums import ModelType  # noqa: E402
-from megatron.core.transformer.transformer_config import TransformerConfig  # noqa: E402
 from omegaconf import OmegaConf  # noqa: E402
-from verl import DataProto  # noqa: E402
-from verl.workers.actor.megatron_actor import MegatronPPOActor  # noqa: E402
 
 STAND_INS = ("npu",)
 ENVIRONMENT = {"VLLM_VERSION": "0.9.1"}
@@ -40,27 +45,10 @@ if PATCHED:
     from verl_patches.workers import megatron_workers
 
 
-class Table(torch.nn.Module):
-    """Logits of the next token by the token."""
-
-    model_type = ModelType.encoder_or_decoder
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.config = TransformerConfig(num_layers=1, hidden_size=8, num_attention_heads=1)
-        self.table = torch.nn.Parameter(2 * torch.randn(VOCABULARY, VOCABULARY))
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        return self.table[tokens]
-
-    def set_input_tensor(self, tensor: Any) -> None: ...
-    def zero_grad_buffer(self) -> None: ...
-
-
 def main() -> dict[str, Any]:
     parallel_state.initialize_model_parallel()
     torch.manual_seed(5)
-    model = Table()
+    model = logit_table(VOCABULARY, scale=2)
     actor = _actor(model)
     tokens = torch.randint(0, VOCABULARY, (ROWS, PROMPT + RESPONSE))
     with torch.no_grad():
@@ -82,15 +70,7 @@ def main() -> dict[str, Any]:
     }
 
 
-def _actor(model: Table) -> MegatronPPOActor:
-    def forward(
-        model: Table, tokens: torch.Tensor, *rest: Any, logits_processor: Any = None, **given: Any
-    ) -> Any:
-        logits = model(tokens)
-        return logits_processor(logits, **given["logits_processor_args"]) if logits_processor else logits
-
-    mcore.get_mcore_forward_fn = lambda config: forward
-    mcore.get_mcore_forward_fused_fn = None
+def _actor(model: Any) -> Any:
     config = {
         "ppo_mini_batch_size": ROWS, "ppo_micro_batch_size_per_gpu": ROWS // 2, "ppo_epochs": 1, "shuffle": False,
         "data_loader_seed": 1, "use_kl_loss": False, "entropy_coeff": 0, "clip_ratio": 0.2, "clip_ratio_low": 0.2,
@@ -102,33 +82,15 @@ def _actor(model: Table) -> MegatronPPOActor:
     optimizer = SimpleNamespace(
         zero_grad=lambda: None, step=lambda: (True, 0.0, 0), param_groups=[{"lr": 0.0}]
     )
-    actor = MegatronPPOActor(
-        config=OmegaConf.create(config), model_config=None, hf_config=None,
-        tf_config=SimpleNamespace(sequence_parallel=False), actor_module=[model], actor_optimizer=optimizer,
-    )  # fmt: skip
-    model.config.finalize_model_grads_func = (
-        None  # it would reduce over the wrapper of Megatron's data parallel
-    )
-    return actor
+    return megatron_actor(mcore, model, optimizer, OmegaConf.create(config))
 
 
-def _batch(tokens: torch.Tensor, old: torch.Tensor) -> DataProto:
-    ones = torch.ones_like(tokens)
-    tensors = {
-        "responses": tokens[:, PROMPT:].clone(),
-        "input_ids": tokens.clone(),
-        "attention_mask": ones,
-        "response_mask": ones[:, PROMPT:].clone(),
-        "position_ids": torch.arange(PROMPT + RESPONSE).expand(ROWS, -1).clone(),
-        "old_log_probs": old.clone(),
-        "advantages": torch.ones(ROWS, RESPONSE),
-    }
-    return DataProto.from_dict(
-        tensors=tensors, meta_info={"temperature": TEMPERATURE, "micro_batch_size": ROWS // 2}
-    )
+def _batch(tokens: torch.Tensor, old: torch.Tensor) -> Any:
+    ones = torch.ones(ROWS, RESPONSE)
+    return actor_batch(tokens, ones.long(), old, ones, temperature=TEMPERATURE, micro_batch_size=ROWS // 2)
 
 
-def _update(actor: MegatronPPOActor, data: DataProto) -> float:
+def _update(actor: Any, data: Any) -> float:
     if not PATCHED:
         metrics = actor.update_policy(actor.make_minibatch_iterator(data))
     else:  # by the recipe's worker, in a batch that no trainer has put the temperature into

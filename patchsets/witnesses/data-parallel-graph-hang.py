@@ -12,17 +12,16 @@ the attributes that they read, and no model. A rank that is not through after PA
 from __future__ import annotations
 
 import ast
-import json
 import math
-import subprocess
 import sys
-import tempfile
 from datetime import timedelta
 from enum import Enum
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
+
+from witness_common import join_ranks, run_ranks, show
 
 WORLD, PATIENCE = 2, 10
 RUNNER, CONTEXT = Path("vllm_ascend/worker/model_runner_v1.py"), Path("vllm/forward_context.py")
@@ -33,32 +32,15 @@ class Through(Exception):
 
 
 def main() -> dict[str, object]:
-    found = {mode: both_go_on(mode) for mode in ("eager", "graph")}
+    found = {mode: run_ranks(WORLD, mode) == ["through"] * WORLD for mode in ("eager", "graph")}
     return {"fault": not found["graph"], "both go on": found}
 
 
-def both_go_on(mode: str) -> bool:
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-W", "ignore", __file__, mode, f"{folder}/store"]
-        ranks = [
-            subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE, text=True)
-            for rank in range(WORLD)
-        ]
-        try:
-            said = [rank.communicate(timeout=120)[0].split()[-1:] for rank in ranks]
-        finally:
-            for rank in ranks:
-                rank.kill()
-    if not all(said):
-        raise SystemExit("a rank failed")
-    return said == [["through"]] * WORLD
-
-
-def be_a_rank(mode: str, store: str, rank: int) -> str:
+def be_a_rank(mode: str, folder: str) -> str:
     """Return "through", or "hangs"."""
     import torch.distributed as dist
 
-    dist.init_process_group("gloo", store=dist.FileStore(store, WORLD), rank=rank, world_size=WORLD)
+    rank = join_ranks(folder)
     dist.barrier()  # from here on a rank waits for the other's questions, not for its imports
     asked = dist.new_group(backend="gloo", timeout=timedelta(seconds=PATIENCE))
     runner = the_runner(SimpleNamespace(cpu_group=asked, device_group=asked), rank, eager=mode == "eager")
@@ -145,7 +127,4 @@ def methods(file: Path, name: str, known: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    arguments = sys.argv[1:]
-    print(
-        "\n" + (be_a_rank(arguments[0], arguments[1], int(arguments[2])) if arguments else json.dumps(main()))
-    )
+    show(lambda: be_a_rank(*sys.argv[1:]) if sys.argv[1:] else main())

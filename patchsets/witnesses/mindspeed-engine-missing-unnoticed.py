@@ -9,9 +9,10 @@ was raised.
 
 from __future__ import annotations
 
-import json
 from types import SimpleNamespace
 from typing import Any
+
+from witness_common import show
 
 
 def main() -> dict[str, Any]:
@@ -48,4 +49,4 @@ def Engine(kind: type, config: EngineConfig) -> Any:
 
 
 if __name__ == "__main__":
-    print("\n" + json.dumps(main()))
+    show(main)

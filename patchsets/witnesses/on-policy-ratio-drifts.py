@@ -10,7 +10,6 @@ which needs true old log-probabilities.
 from __future__ import annotations
 
 import os
-from types import SimpleNamespace
 from typing import Any
 
 os.environ["TORCHDYNAMO_DISABLE"] = "1"
@@ -20,39 +19,18 @@ import torch
 import torch_npu.contrib.transfer_to_npu  # noqa: F401  what Megatron puts on "cuda" goes where MindSpeed puts it
 import verl.models.mcore
 from megatron.core import parallel_state
-from megatron.core.enums import ModelType
-from megatron.core.transformer.transformer_config import TransformerConfig
-from verl import DataProto
-from verl.workers.actor.megatron_actor import MegatronPPOActor
 from verl.workers.config import McoreActorConfig, McoreOptimizerConfig, PolicyLossConfig
-from witness_common import only_rank, show
+from witness_common import actor_batch, logit_table, megatron_actor, only_rank, show
 
 STAND_INS = ("npu",)
 VOCABULARY, PROMPT, RESPONSE = 11, 3, 5
 ONE_STEP = {"rows": 4, "mini": 4, "micro": 2, "epochs": 1, "loss": "vanilla"}
 
 
-class Table(torch.nn.Module):
-    """Logits of the next token by the token: what Megatron's schedule and verl's actor ask of a model."""
-
-    model_type = ModelType.encoder_or_decoder
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.config = TransformerConfig(num_layers=1, hidden_size=8, num_attention_heads=1)
-        self.table = torch.nn.Parameter(torch.randn(VOCABULARY, VOCABULARY))
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        return self.table[tokens]
-
-    def set_input_tensor(self, tensor: Any) -> None: ...
-    def zero_grad_buffer(self) -> None: ...
-
-
 class Gradients:
     """An optimizer that keeps each step's gradient and changes nothing."""
 
-    def __init__(self, model: Table) -> None:
+    def __init__(self, model: Any) -> None:
         self.model = model
         self.steps: list[torch.Tensor] = []
 
@@ -93,7 +71,7 @@ def is_refused(job: dict[str, Any]) -> bool:
 def update(job: dict[str, Any]) -> tuple[dict[str, Any], list[torch.Tensor], torch.Tensor]:
     """Return the metrics, the gradient of each step, and the policy gradient of the whole batch."""
     torch.manual_seed(5)
-    model = Table()
+    model = logit_table(VOCABULARY)
     optimizer = Gradients(model)
     actor = _actor(model, optimizer, job)
     data = _batch(model, job["rows"])
@@ -101,11 +79,7 @@ def update(job: dict[str, Any]) -> tuple[dict[str, Any], list[torch.Tensor], tor
     return metrics, optimizer.steps, _policy_gradient(model, data, job["micro"])
 
 
-def _actor(model: Table, optimizer: Gradients, job: dict[str, Any]) -> MegatronPPOActor:
-    def forward(model: Table, tokens: torch.Tensor, *rest: Any, logits_processor: Any, **given: Any) -> Any:
-        return logits_processor(model(tokens), **given["logits_processor_args"])
-
-    verl.models.mcore.get_mcore_forward_fn = lambda config: forward
+def _actor(model: Any, optimizer: Gradients, job: dict[str, Any]) -> Any:
     config = McoreActorConfig(
         ppo_mini_batch_size=job["mini"],
         ppo_micro_batch_size_per_gpu=job["micro"],
@@ -113,41 +87,24 @@ def _actor(model: Table, optimizer: Gradients, job: dict[str, Any]) -> MegatronP
         policy_loss=PolicyLossConfig(loss_mode=job["loss"]),
         optim=McoreOptimizerConfig(lr=1e-6),
     )
-    parts = {"model_config": None, "hf_config": None, "tf_config": SimpleNamespace(sequence_parallel=False)}
-    actor = MegatronPPOActor(config=config, actor_module=[model], actor_optimizer=optimizer, **parts)
-    model.config.finalize_model_grads_func = (
-        None  # it would reduce over the wrapper of Megatron's data parallel
-    )
-    return actor
+    return megatron_actor(verl.models.mcore, model, optimizer, config)
 
 
-def _batch(model: Table, rows: int) -> DataProto:
+def _batch(model: Any, rows: int) -> Any:
     tokens = torch.randint(0, VOCABULARY, (rows, PROMPT + RESPONSE))
     mask = torch.ones(rows, RESPONSE, dtype=torch.long)
     mask[::2, -2:] = 0
-    everything = torch.ones_like(tokens)
-    everything[:, PROMPT:] = mask
     exact = _log_prob(model, tokens).detach()
-    return DataProto.from_dict(
-        tensors={
-            "responses": tokens[:, PROMPT:].clone(),
-            "input_ids": tokens,
-            "attention_mask": everything,
-            "response_mask": mask,
-            "position_ids": torch.arange(PROMPT + RESPONSE).expand(rows, -1).clone(),
-            "old_log_probs": exact + torch.rand_like(exact) - 0.5,
-            "advantages": torch.randn(rows, RESPONSE),
-        },
-        meta_info={"temperature": 1.0},  # as the worker that computed old_log_probs has it
-    )
+    old = exact + torch.rand_like(exact) - 0.5
+    return actor_batch(tokens, mask, old, torch.randn(rows, RESPONSE), temperature=1.0)
 
 
-def _log_prob(model: Table, tokens: torch.Tensor) -> torch.Tensor:
+def _log_prob(model: Any, tokens: torch.Tensor) -> torch.Tensor:
     found = model(tokens[:, PROMPT - 1 : -1]).log_softmax(-1)
     return torch.gather(found, -1, tokens[:, PROMPT:, None])[..., 0]
 
 
-def _policy_gradient(model: Table, data: DataProto, micro: int) -> torch.Tensor:
+def _policy_gradient(model: Any, data: Any, micro: int) -> torch.Tensor:
     """Of -advantage * log-probability: the mean over a micro batch's tokens, then over the micro batches."""
     losses = []
     for part in data.batch.split(micro):

@@ -12,54 +12,37 @@ cache are left out: each token has the same logits, so that samples differ by th
 
 from __future__ import annotations
 
-import contextlib
-import json
 import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import torch
 import yaml
+from witness_common import make_module, make_packages, show
 
 STEPS, REPLICAS, PROMPTS, SAMPLES, TOKENS, VOCABULARY = 2, 2, 3, 4, 16, 1000
 CONFIGURATION = Path("configs/grpo_qwen25_7b_A3.yaml")
 
 
-def packages(*names: str) -> None:
-    """Create packages without running their __init__, which would import the whole trainer."""
-    for name in names:
-        package: Any = ModuleType(name)
-        package.__path__ = [name.replace(".", "/")]
-        sys.modules[name] = package
-
-
-def stand_in(name: str, *functions: str) -> None:
-    module = ModuleType(name)
-    vars(module).update(dict.fromkeys(functions, mock.Mock()))
-    sys.modules[name] = module
-
-
-packages(
-    "mindspeed_rl",
-    *(f"mindspeed_rl.{name}" for name in ("config_cls", "models", "models.base", "models.rollout")),
-)
-adapter = "mindspeed_rl.models.rollout.vllm_adapter"
-packages(adapter)
-stand_in("mindspeed_rl.utils", "get_tokenizer", "Loggers")
-stand_in("mindspeed_rl.utils.utils")
-sys.modules["mindspeed_rl.utils.utils"].mstx_timer_decorator = lambda function: function  # type: ignore[attr-defined]
-stand_in("mindspeed_rl.utils.loggers", "Loggers")
-stand_in(f"{adapter}.vllm_parallel_state", "initialize_parallel_state")
-stand_in(
-    f"{adapter}.megatron_weight_loaders",
-    "load_megatron_weights",
-    "update_megatron_weight_loader",
-    "InferParallelConfig",
-)
+ADAPTER = "mindspeed_rl.models.rollout.vllm_adapter"
+# Without their __init__, which would import the whole trainer.
+make_packages(
+    "mindspeed_rl", "mindspeed_rl.config_cls", "mindspeed_rl.models", "mindspeed_rl.models.base",
+    "mindspeed_rl.models.rollout", ADAPTER,
+)  # fmt: skip
+ANY = mock.Mock()
+make_module("mindspeed_rl.utils", get_tokenizer=ANY, Loggers=ANY)
+make_module("mindspeed_rl.utils.utils", mstx_timer_decorator=lambda function: function)
+make_module("mindspeed_rl.utils.loggers", Loggers=ANY)
+make_module(f"{ADAPTER}.vllm_parallel_state", initialize_parallel_state=ANY)
+make_module(
+    f"{ADAPTER}.megatron_weight_loaders", load_megatron_weights=ANY, update_megatron_weight_loader=ANY,
+    InferParallelConfig=ANY,
+)  # fmt: skip
 if "ray" not in sys.modules:
-    stand_in("ray")
+    make_module("ray")
 
 from mindspeed_rl.models.rollout import vllm_engine  # noqa: E402
 from vllm.model_executor.layers.sampler import Sampler  # noqa: E402
@@ -154,6 +137,4 @@ def main() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    with contextlib.redirect_stdout(sys.stderr):
-        result = main()
-    print("\n" + json.dumps(result))
+    show(main)

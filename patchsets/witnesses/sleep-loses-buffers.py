@@ -12,11 +12,11 @@ NaN; on a device it has what was there last. An engine without sleep mode ends t
 from __future__ import annotations
 
 import ctypes
-import json
 import os
-import sys
-import tempfile
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
+from typing import Any
+
+from witness_common import an_engine, make_module, make_vllm_rollout, only_rank, show
 
 STAND_INS = ("npu",)
 ENVIRONMENT = {"VLLM_PLUGINS": "none", "VLLM_USE_V1": "1", "VLLM_VERSION": "0.9.1"}
@@ -30,19 +30,21 @@ class NoSleepMode(Exception):
 
 def stand_in_for_the_device() -> None:
     """Stand-ins for the parts of CANN and vllm-ascend's C extension that CaMemAllocator calls."""
-    acl, runtime = ModuleType("acl"), ModuleType("acl.rt")
-    runtime.memcpy = lambda to, most, source, size, kind: ctypes.memmove(to, source, size)  # type: ignore[attr-defined]
-    acl.rt = runtime  # type: ignore[attr-defined]
-    extension = ModuleType("vllm_ascend.vllm_ascend_C")
-    extension.init_module = None  # type: ignore[attr-defined]
-    extension.python_create_and_map = lambda device, size, pointer, handle: None  # type: ignore[attr-defined]
-    extension.python_unmap_and_release = (  # type: ignore[attr-defined]
-        lambda device, size, pointer, handle: ctypes.memset(pointer, 0xFF, size) and None
+    runtime = make_module(
+        "acl.rt", memcpy=lambda to, most, source, size, kind: ctypes.memmove(to, source, size)
     )
-    sys.modules |= {"acl": acl, "acl.rt": runtime, "vllm_ascend.vllm_ascend_C": extension}
+    make_module("acl", rt=runtime)
+    make_module(
+        "vllm_ascend.vllm_ascend_C",
+        init_module=None,
+        python_create_and_map=lambda device, size, pointer, handle: None,
+        python_unmap_and_release=lambda device, size, pointer, handle: (
+            ctypes.memset(pointer, 0xFF, size) and None
+        ),
+    )
 
 
-def main() -> dict[str, object]:
+def main() -> dict[str, Any]:
     import torch
     import torch_npu
 
@@ -94,38 +96,18 @@ def main() -> dict[str, object]:
 
 def make_rollout(sleep: object) -> None:
     """Create verl's rollout up to its first sleep, with an engine that can only sleep."""
-    import torch.distributed as dist
-    from verl.workers.config import RolloutConfig
-    from verl.workers.rollout.vllm_rollout import vllm_rollout_spmd
-    from vllm.entrypoints.llm import LLMEngine
 
-    def without_a_device(engine_args: object, usage_context: object) -> SimpleNamespace:
-        if not engine_args.enable_sleep_mode:  # type: ignore[attr-defined]
+    def without_a_device(engine_args: Any) -> SimpleNamespace:
+        if not engine_args.enable_sleep_mode:
             raise NoSleepMode
-        scheduler = SimpleNamespace(enable_chunked_prefill=True, max_num_batched_tokens=256, max_num_seqs=1)
-        sizes = SimpleNamespace(
-            scheduler_config=scheduler,
-            cache_config=SimpleNamespace(num_gpu_blocks=None, block_size=128),
-            model_config=SimpleNamespace(max_model_len=128),
-        )
-        return SimpleNamespace(vllm_config=sizes, sleep=sleep, reset_prefix_cache=lambda device=None: None)
+        engine = an_engine(engine_args)
+        vars(engine).update(sleep=sleep, reset_prefix_cache=lambda device=None: None)
+        return engine
 
-    LLMEngine.from_engine_args = without_a_device
-    config = RolloutConfig(
-        prompt_length=64, response_length=64, tensor_model_parallel_size=1, dtype="float32",
-        free_cache_engine=True, load_format="dummy", max_num_batched_tokens=256,
-    )  # fmt: skip
-    with tempfile.TemporaryDirectory() as folder:
-        dist.init_process_group("gloo", store=dist.FileStore(f"{folder}/store", 1), rank=0, world_size=1)
-        os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
-        try:
-            vllm_rollout_spmd.vLLMRollout(
-                "a-model", config, SimpleNamespace(pad_token_id=0), SimpleNamespace(max_position_embeddings=8192),
-                device_mesh=None, trust_remote_code=False,
-            )  # fmt: skip
-        finally:
-            dist.destroy_process_group()
+    make_vllm_rollout(without_a_device, free_cache_engine=True, max_model_len=128, max_num_seqs=1)
 
 
 if __name__ == "__main__":
-    print("\n" + json.dumps(main()))
+    os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+    with only_rank():
+        show(main)

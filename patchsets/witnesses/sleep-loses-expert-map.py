@@ -13,7 +13,6 @@ level 2 on NPUs (vllm_async_server.py:943@v0.8.0): level 1, which copies everyth
 from __future__ import annotations
 
 import ctypes
-import json
 import sys
 from importlib import import_module
 from types import SimpleNamespace
@@ -22,6 +21,7 @@ from typing import Any
 import torch
 import torch_npu
 from npu_rl_standins.named_modules import NamedModule, NamedModules
+from witness_common import show
 
 STAND_INS = ("npu",)
 
@@ -143,4 +143,4 @@ def main() -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    print("\n" + json.dumps(main()))
+    show(main)

@@ -11,16 +11,15 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import importlib
-import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
-import types
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
+
+from witness_common import make_packages, show
 
 LIMIT, WATCHED = 20, 60  # seconds
 BUCKET_MB, TENSORS = 1, 4  # a tensor is more than half a bucket
@@ -33,10 +32,7 @@ def transfer(*later: str) -> Any:
     """
     import torch
 
-    for name in ("verl", "verl.workers", "verl.workers.rollout", "verl.workers.rollout.vllm_rollout"):
-        package = types.ModuleType(name)
-        package.__path__ = [str(Path(*name.split(".")).absolute())]
-        sys.modules[name] = package
+    make_packages("verl", "verl.workers", "verl.workers.rollout", "verl.workers.rollout.vllm_rollout")
     found = importlib.import_module("verl.workers.rollout.vllm_rollout.bucketed_weight_transfer")
     for name in later:  # which it imports as it goes
         importlib.import_module(name)
@@ -121,4 +117,4 @@ if __name__ == "__main__":
     if len(sys.argv) > 1:
         {"send": send, "receive": receive}[sys.argv[1]](sys.argv[2])
     else:
-        print(json.dumps(main()))
+        show(main)

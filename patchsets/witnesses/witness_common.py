@@ -18,7 +18,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 
-def show(main: Callable[[], dict[str, Any]]) -> None:
+def show(main: Callable[[], Any]) -> None:
     """Print the result as the last line. Earlier output of the tree goes to stderr."""
     with contextlib.redirect_stdout(sys.stderr):
         found = main()
@@ -369,6 +369,68 @@ def import_qwen3_moe() -> tuple[Any, Any]:
         norm_topk_prob=True,
     )  # fmt: skip
     return modules, config
+
+
+def logit_table(vocabulary: int, scale: float = 1.0) -> Any:
+    """Return a model for Megatron's schedule and verl's actor: the logits of the next token by the token."""
+    import torch
+    from megatron.core.enums import ModelType
+    from megatron.core.transformer.transformer_config import TransformerConfig
+
+    class Table(torch.nn.Module):
+        model_type = ModelType.encoder_or_decoder
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.config = TransformerConfig(num_layers=1, hidden_size=8, num_attention_heads=1)
+            self.table = torch.nn.Parameter(scale * torch.randn(vocabulary, vocabulary))
+
+        def forward(self, tokens: Any) -> Any:
+            return self.table[tokens]
+
+        def set_input_tensor(self, tensor: Any) -> None: ...
+        def zero_grad_buffer(self) -> None: ...
+
+    return Table()
+
+
+def megatron_actor(mcore: Any, model: Any, optimizer: Any, config: Any) -> Any:
+    """Return verl's MegatronPPOActor for a `logit_table`.
+
+    Args:
+        mcore: The module verl.models.mcore.
+    """
+    from verl.workers.actor.megatron_actor import MegatronPPOActor
+
+    def forward(model: Any, tokens: Any, *_: Any, logits_processor: Any = None, **given: Any) -> Any:
+        logits = model(tokens)
+        return logits_processor(logits, **given["logits_processor_args"]) if logits_processor else logits
+
+    mcore.get_mcore_forward_fn = lambda config: forward
+    mcore.get_mcore_forward_fused_fn = None
+    parallel = SimpleNamespace(sequence_parallel=False)
+    actor = MegatronPPOActor(
+        config=config, model_config=None, hf_config=None, tf_config=parallel, actor_module=[model],
+        actor_optimizer=optimizer,
+    )  # fmt: skip
+    # It would reduce over the wrapper of Megatron's data parallel.
+    model.config.finalize_model_grads_func = None
+    return actor
+
+
+def actor_batch(tokens: Any, mask: Any, old: Any, advantages: Any, **facts: Any) -> Any:
+    """Return a batch for verl's actor: tokens [rows, prompt + response], the rest [rows, response]."""
+    import torch
+    from verl import DataProto
+
+    attention = torch.ones_like(tokens)
+    attention[:, -mask.shape[1] :] = mask
+    tensors = {
+        "responses": tokens[:, -mask.shape[1] :].clone(), "input_ids": tokens.clone(), "attention_mask": attention,
+        "response_mask": mask, "position_ids": torch.arange(tokens.shape[1]).expand(len(tokens), -1).clone(),
+        "old_log_probs": old.clone(), "advantages": advantages,
+    }  # fmt: skip
+    return DataProto.from_dict(tensors=tensors, meta_info=facts)
 
 
 def by_the_formula(layer: Any, x: Any) -> Any:

@@ -104,7 +104,7 @@ def taken_back(code: Path, manifest: str, patch: str, folder: Path) -> Iterator[
     """A tree without one of its patches, as long as this lasts."""
     lock = lock_of(manifest)
     ((name, locked),) = [(name, one) for name, one in lock.patches() if one.file == patch]
-    other = lay_tree(folder / "without", [name], manifest, locked.name)
+    other = lay_tree(folder / "without", [name], manifest, patch.rpartition("/")[2])
     files = [path for file in locked.files for path in code_paths(lock.components[name], file)]
     kept = {file: (code / file).read_bytes() if (code / file).is_file() else None for file in files}
     try:
