@@ -94,6 +94,10 @@ class Export:
     def git(self, *args: str) -> str:
         return git_in(self.code, self.env, *args)
 
+    def do(self, script: str) -> None:
+        """What a person does in `code`, in a shell."""
+        self.git("-c", f"alias.work=!set -eu; unset GIT_DIR GIT_PREFIX; {script}; :", "work")
+
     def round_trip(self) -> dict[str, bytes]:
         """Export, and again without a change; lock and set up, which gives the same tree. Returns what was written."""
         tree = self.tree()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 import pytest
 
@@ -48,10 +47,9 @@ def test_the_loop_in_a_home_without_a_git_identity(plain: Export) -> None:
 def test_settings_of_the_user_change_no_byte(plain: Export) -> None:
     plain.commit("Twenty", "lib/core.py", LINES.replace("line 20\n", "line twenty\n"))
     (plain.root / "machine/home/.gitconfig").write_text(
-        "[diff]\n\tcontext = 9\n\tnoprefix = true\n\tmnemonicPrefix = true\n\talgorithm = patience\n"
+        "[diff]\n\tcontext = 9\n\tnoprefix = true\n\talgorithm = patience\n"
         "\texternal = false\n[core]\n\tabbrev = 5\n\tquotePath = false\n[format]\n\tsignature = me\n"
     )
-    plain.git("config", "diff.context", "0")
     ok(plain.export())
     text = (plain.patches / "up/0001-twenty.patch").read_text()
     assert re.search(r"(?m)^index [0-9a-f]{40}\.\.[0-9a-f]{40} 100644$", text)
@@ -94,44 +92,30 @@ def test_an_export_replaces_what_the_last_one_wrote(plain: Export) -> None:
     plain.round_trip()
 
 
-def by_hand(stack: Export) -> None:
-    """The header of an exported file, changed by hand."""
-    stack.commit("Mine", text="S = 4\n")
-    ok(stack.export())
-    mine = stack.patches / "up/0002-mine.patch"
-    mine.write_text(f"Why: by hand\n{mine.read_text()}")
+_MINE = "echo S=4 > lib/same.py; git commit -qam Mine"
+_UP = "../../project/patches/up"
+# What is done in `code`, whether it is exported, and what is done then by hand, or to a file of somebody else.
+FOREIGN = {
+    "0002-mine": (_MINE, True, f"sed -i '1iWhy: by hand' {_UP}/0002-mine.patch"),
+    "0001-ten": (
+        "at=$(git log --format=%H --grep 'Apply 0001'); git rebase -q --onto $at^ $at",
+        False,
+        f"sed -i '1iWhy: by hand' {_UP}/0001-ten.patch",
+    ),
+    "0002-mine ": (_MINE, False, f"echo foreign > {_UP}/0002-mine.patch"),
+    "mine": (":", False, f"echo foreign > {_UP}/mine.patch; echo mine.patch >> {_UP}/series"),
+}
 
 
-def dropped_by_hand(stack: Export) -> None:
-    """A locked file, changed by hand, whose commit is dropped."""
-    stack.drop("0001-ten")
-    mine = stack.patches / "up/0001-ten.patch"
-    mine.write_text(f"Why: by hand\n{mine.read_text()}")
-
-
-def foreign(stack: Export) -> None:
-    """A file of the name that a patch would get, which the series doesn't name."""
-    stack.commit("Mine", text="S = 4\n")
-    (stack.patches / "up/0002-mine.patch").write_text("of somebody else\n")
-
-
-def listed(stack: Export) -> None:
-    """A patch that is in the series, and not in the lock."""
-    (stack.patches / "up/mine.patch").write_text("of somebody else\n")
-    with (stack.patches / "up/series").open("a") as series:
-        series.write("mine.patch\n")
-
-
-@pytest.mark.parametrize(
-    ("make", "name"),
-    [(by_hand, "0002-mine"), (dropped_by_hand, "0001-ten"), (foreign, "0002-mine"), (listed, "mine")],
-)
-def test_a_file_of_somebody_else_is_refused_by_name(
-    patched: Export, make: Callable[[Export], None], name: str
-) -> None:
-    make(patched)
+@pytest.mark.parametrize("name", FOREIGN)
+def test_a_file_of_somebody_else_is_refused_by_name(patched: Export, name: str) -> None:
+    first, is_exported, then = FOREIGN[name]
+    patched.do(first)
+    if is_exported:
+        ok(patched.export())
+    patched.do(then)
     before = patched.beside()
-    assert_told(patched.export(), f"{name}.patch is neither the lock's nor an earlier export's")
+    assert_told(patched.export(), f"{name.strip()}.patch is neither the lock's nor an earlier export's")
     assert patched.beside() == before
 
 
@@ -144,105 +128,52 @@ def test_a_failed_write_puts_everything_back(plain: Export) -> None:
     assert plain.beside() == before
 
 
-def dirty(stack: Export) -> None:
-    stack.write("lib/same.py", "S = 9\n")
+_AMENDED = "echo S=12 > lib/same.py; git commit -qa --amend --no-edit"
+# What is done in `code`, what is told of it, and the exit code.
+BAD: dict[str, tuple[tuple[str, ...], int]] = {
+    "echo S=9 > lib/same.py": (("in no commit", "lib/same.py", "git commit"), 3),
+    "echo x > lib/stray.py": (("in no commit", "lib/stray.py"), 3),
+    "echo S=9 > lib/same.py; git commit -qa --fixup HEAD": (("is not squashed yet", "git rebase -i --autosquash"), 3),
+    "git checkout -q --orphan fresh; git commit -qm all": (("The step `Pin up at", "is missing", "git reflog"), 3),
+    "git commit -q --amend -m other": (("is missing", "git reset --soft "), 3),
+    _AMENDED: (("The step `Pin other at", "was changed", "git reset --soft "), 3),
+    "git checkout -qb side; echo S=8 > lib/same.py; git commit -qam side; git checkout -q main; "
+    "echo T=8 > top.py; git commit -qam top; git merge -q side": (("is a merge", "git rebase "), 3),
+    "for s in 8 9; do echo S=$s > lib/same.py; git commit -qam $s; done; "
+    "git -c sequence.editor='sed -i 1s/pick/edit/' rebase -qi HEAD~2": (
+        ("in the middle of `git rebase`", "git rebase --continue"), 3,
+    ),
+    "printf '\\0\\1' > lib/data.bin; git add -A; git commit -qm bytes": (
+        ("can't be written as a patch", "binary", "git commit --amend"), 1,
+    ),
+    "echo '*.py -diff' > lib/.gitattributes; git add -A; git commit -qm a": (("can't be written as a patch",), 1),
+    "echo S=10 > lib/same.py; pin=$(git log --format=%H --grep 'Pin other'); git commit -qa --fixup $pin; "
+    "git -c sequence.editor=: rebase -qi --autosquash $pin^": (("The step `Pin other at", "was changed"), 3),
+    "echo S=11 > lib/same.py; git commit -qam Eleven -m 'Patch: other/eleven'": (
+        ("`Patch: other/eleven` fits no patch of its commit",), 1,
+    ),
+    "sed -i '0,/refs.heads.main/s##refs/tags/v9#' ../../project/m.yaml": (
+        ("has changed since the workspace was set up", "of up"), 3,
+    ),
+}  # fmt: skip
 
 
-def untracked(stack: Export) -> None:
-    stack.write("lib/stray.py", "x = 1\n")
-
-
-def not_squashed(stack: Export) -> None:
-    stack.write("lib/same.py", "S = 9\n")
-    stack.git("commit", "-qa", "--fixup", "HEAD")
-
-
-def rewritten(stack: Export) -> None:
-    stack.git("checkout", "-q", "--orphan", "fresh")
-    stack.git("commit", "-qm", "All in one")
-
-
-def merged(stack: Export) -> None:
-    stack.git("checkout", "-qb", "side")
-    stack.commit("Side", text="S = 8\n")
-    stack.git("checkout", "-q", "main")
-    stack.commit("Main", "top.py", "T = 8\n")
-    stack.git("merge", "-q", "side")
-
-
-def unfinished(stack: Export) -> None:
-    stack.commit("One", text="S = 8\n")
-    stack.commit("Two", text="S = 9\n")
-    stack.git("-c", "sequence.editor=sed -i 1s/pick/edit/", "rebase", "-qi", "HEAD~2")
-
-
-def binary(stack: Export) -> None:
-    (stack.code / "lib/data.bin").write_bytes(bytes(range(256)))
-    stack.commit("Bytes")
-
-
-def attributes(stack: Export) -> None:
-    stack.commit("Attributes", "lib/.gitattributes", "*.py -diff\n")
-
-
-def pin_changed(stack: Export) -> None:
-    stack.write("lib/same.py", "S = 10\n")
-    pin = stack.git("log", "--format=%H", "--grep", "Pin other")
-    stack.git("commit", "-qa", "--fixup", pin)
-    stack.git("-c", "sequence.editor=:", "rebase", "-qi", "--autosquash", f"{pin}^")
-
-
-def amended(stack: Export) -> None:
-    stack.git("commit", "-q", "--amend", "-m", "Another message")
-
-
-def amended_with_a_change(stack: Export) -> None:
-    stack.write("lib/same.py", "S = 12\n")
-    stack.git("commit", "-qa", "--amend", "--no-edit")
-
-
-def bad_trailer(stack: Export) -> None:
-    stack.commit("Eleven\n\nPatch: other/eleven\n", text="S = 11\n")
-
-
-def moved_ref(stack: Export) -> None:
-    stack.manifest.write_text(stack.manifest.read_text().replace("refs/heads/main", "refs/tags/v9", 1))
-
-
-@pytest.mark.parametrize(
-    ("make", "words", "code"),
-    [
-        (dirty, ("in no commit", "lib/same.py", "git commit"), 3),
-        (untracked, ("in no commit", "lib/stray.py"), 3),
-        (not_squashed, ("is not squashed yet", "git rebase -i --autosquash"), 3),
-        (rewritten, ("The step `Pin up at", "is missing", "git reflog"), 3),
-        (amended, ("is missing", "git reset --soft "), 3),
-        (amended_with_a_change, ("The step `Pin other at", "was changed", "git reset --soft "), 3),
-        (merged, ("is a merge", "git rebase "), 3),
-        (unfinished, ("in the middle of `git rebase`", "git rebase --continue"), 3),
-        (binary, ("can't be written as a patch", "binary", "git commit --amend"), 1),
-        (attributes, ("can't be written as a patch", "git commit --amend"), 1),
-        (pin_changed, ("The step `Pin other at", "was changed"), 3),
-        (bad_trailer, ("`Patch: other/eleven` fits no patch of its commit",), 1),
-        (moved_ref, ("has changed since the workspace was set up", "of up"), 3),
-    ],
-)
-def test_bad_input_is_named_and_nothing_is_written(
-    plain: Export, make: Callable[[Export], None], words: tuple[str, ...], code: int
-) -> None:
-    make(plain)
+@pytest.mark.parametrize("script", BAD)
+def test_bad_input_is_named_and_nothing_is_written(plain: Export, script: str) -> None:
+    plain.do(script)
     before, head = plain.beside(), plain.git("rev-parse", "HEAD")
+    words, code = BAD[script]
     assert_told(plain.export(), *words, code=code)
     assert (plain.beside(), plain.git("rev-parse", "HEAD")) == (before, head)
 
 
 def test_the_command_after_an_amended_step_splits_it(plain: Export) -> None:
-    amended_with_a_change(plain)
+    plain.do(_AMENDED)
     command = re.search(r"git (reset --soft [0-9a-f]{12}); git commit", plain.export().stderr)
     assert command is not None
     plain.git(*command[1].split())
     plain.commit("Twelve")
-    assert "+S = 12\n" in plain.round_trip()["patches/up/0001-twelve.patch"].decode()
+    assert "+S=12\n" in plain.round_trip()["patches/up/0001-twelve.patch"].decode()
 
 
 def test_a_bundled_manifest_is_never_written(plain: Export) -> None:

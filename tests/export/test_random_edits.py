@@ -43,7 +43,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Export:
 
 
 @settings(
-    max_examples=8,
+    max_examples=4,
     deadline=None,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),

@@ -125,16 +125,13 @@ def test_the_whole_diff_is_a_patch_of_the_tree_and_names_its_origins(laid: World
 
 
 def test_the_same_patch_on_a_component_is_refused_with_the_way_out(laid: World) -> None:
+    done = run(laid, "diff", "-w", "w", "--component", "other")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert_told(run(laid, "diff", "-w", "w", "--component", "upp"), "Name one of these: up, other", code=2)
     edit(laid)
     patched(laid, "up", run(laid, "diff", "-w", "w").stdout)
     refused = run(laid, "lock", "-m", "project/m.yaml")
     assert_told(refused, "up, patch mine", "tools/convert.py", "under `tree: {patches: [...]}`")
-
-
-def test_components_that_are_not_there_or_unchanged(laid: World) -> None:
-    done = run(laid, "diff", "-w", "w", "--component", "other")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    assert_told(run(laid, "diff", "-w", "w", "--component", "upp"), "Name one of these: up, other", code=2)
 
 
 def test_a_file_that_lies_in_two_places(world: World) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from pathlib import Path
 
 import pytest
 
 from npu_rl.stack.lock import lock_model
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
+from tests.in_process import run_here
 from tests.support import assert_told
-from tests.workspace.stack import Stack, receipt_with, record_as_proven, verify_json
+from tests.workspace.stack import Stack, receipt_with, record_as_proven
 
 
 @pytest.fixture(scope="module")
@@ -35,17 +35,11 @@ def forge_receipt(paths: WorkspacePaths) -> None:
     receipt_with(paths, lambda body: body["setup"].update(lock=digest))
 
 
-def test_every_command_that_proves_prints_it(
-    stack: Stack, paths: WorkspacePaths, digest: str, tmp_path: Path
-) -> None:
-    first = stack.setup(tmp_path / "first")
-    assert f"\nlock   {digest}\n" in first.stdout
-    assert f"\nlock   {digest}\n" in stack.setup(tmp_path / "first").stdout
-    assert json.loads(stack.setup(tmp_path / "first", None, "--json").stdout)["lock"] == digest
-    assert f"\nlock   {digest}\n" in stack.run("verify", "-w", paths.root).stdout
-    assert verify_json(stack, paths.root)[1]["lock"] == digest
-    assert digest in stack.run("status", "-w", paths.root).stdout
-    assert json.loads(stack.run("status", "-w", paths.root, "--json").stdout)["lock"] == digest
+def test_every_command_that_proves_prints_it(stack: Stack, paths: WorkspacePaths, digest: str) -> None:
+    for command in (["setup", "-m", str(stack.old)], ["verify"], ["status"]):
+        words = [*command, "-w", str(paths.root)]
+        assert digest in run_here(words, stack.env).stdout
+        assert json.loads(run_here([*words, "--json"], stack.env).stdout)["lock"] == digest
 
 
 def test_the_lock_it_was_laid_from_is_held_against_the_lock(stack: Stack, paths: WorkspacePaths) -> None:
@@ -97,9 +91,12 @@ def test_with_the_anchor_every_byte_is_read(stack: Stack, paths: WorkspacePaths,
     assert "code/beta/b.py" in done.stdout
 
 
-@pytest.mark.parametrize("wrong", ["", "abc", "A" * 64, "0" * 63, "0" * 65, "0" * 40, "0" * 64 + "\n"])
-@pytest.mark.parametrize("command", [["verify"], ["train", "quickstart"]], ids=lambda c: c[0])
-def test_what_is_no_digest_is_a_mistake_of_usage(
-    stack: Stack, paths: WorkspacePaths, command: list[str], wrong: str
-) -> None:
-    assert_told(stack.run(*command, "-w", paths.root, "--expect", wrong), "Invalid lock digest", code=2)
+def test_what_is_no_digest_is_a_mistake_of_usage(stack: Stack, template: WorkspacePaths) -> None:
+    for wrong in ("", "A" * 64, "0" * 63, "0" * 40, "0" * 64 + "\n", "ENV:" + "0" * 64):
+        done = run_here(["verify", "-w", template.root, "--expect", wrong], stack.env)
+        assert_told(done, "Invalid lock digest", code=2)
+    for wrong in ("env:", "env:" + "0" * 63, "env:" + "A" * 64):
+        done = run_here(["verify", "-w", template.root, "--expect", wrong], stack.env)
+        assert_told(done, "Invalid environment id", code=2)
+    two = [word for digit in "01" for word in ("--expect", f"env:{digit * 64}")]
+    assert_told(run_here(["verify", "-w", template.root, *two], stack.env), "Two environment ids", code=2)

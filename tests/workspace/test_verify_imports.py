@@ -143,12 +143,11 @@ def test_a_workspace_that_differs_from_its_lock_is_not_imported(
     assert "imports" not in json.loads(done.stdout)
 
 
-def test_python_alone_is_refused(stack: Stack, paths: WorkspacePaths, python: Path) -> None:
+def test_an_interpreter_that_is_not_for_imports_or_is_none(
+    stack: Stack, paths: WorkspacePaths, python: Path
+) -> None:
     done = run_here(["verify", "-w", paths.root, "--python", python], stack.env)
     assert (done.returncode, "--python is for --imports" in done.stderr) == (2, True)
-
-
-def test_what_is_no_python_is_an_error(stack: Stack, paths: WorkspacePaths) -> None:
     done = run_here(["verify", "-w", paths.root, "--imports", "--python", "/bin/false"], stack.env)
     assert done.returncode in (1, 3)
     assert "The check of imports did not finish" in done.stderr
@@ -209,14 +208,9 @@ def test_forbidden_packages_are_named_per_device(manifest: str, package: str, na
 def test_the_text_shows_errors_first_and_cuts_what_repeats() -> None:
     findings = [file_finding("n", Severity.NOTE, "here", "a note")]
     findings += [file_finding("e", Severity.ERROR, "there", f"fault\n{n}") for n in range(10)]
-    report = InterpreterReport("/p", 3, None, {}, (), tuple(findings))
-    lines = report.lines()
+    lines = InterpreterReport("/p", 3, None, {}, (), tuple(findings)).lines()
     assert lines[:2] == [one_line("error[e] fault\n0"), "  at there"]
-    assert lines[16] == "2 more [e] (--json lists all)"
-    assert lines[-1] == "imports: 10 errors"
-
-
-def test_places_that_were_not_seen_are_not_as_locked() -> None:
+    assert (lines[16], lines[-1]) == ("2 more [e] (--json lists all)", "imports: 10 errors")
     assert InterpreterReport("/p", 3, None, {"patched": 2}, (), ()).lines()[-1] == "imports: all as locked"
     unseen = InterpreterReport("/p", 3, None, {"patched": 1, "unseen": 1}, (), ())
     assert unseen.lines()[-1] == "imports: no error, but 1 patched place not proven"
