@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from typing import Any, Literal, get_args, get_origin
+from typing import Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
@@ -71,19 +71,6 @@ def suggested_key(path: KeyPath) -> str:
     """Return the most likely recipe key for an unknown key, or ""."""
     candidates = suggest_keys(".".join(map(str, path)))
     return candidates[0] if candidates else ""
-
-
-def allowed_names(word: str) -> tuple[str, ...]:
-    """Return the names that a recipe's key accepts; empty if it accepts any text."""
-    field = _fields().get(word)
-    arguments = [field.annotation, *get_args(field.annotation)] if field is not None else []
-    return tuple(
-        name
-        for one in arguments
-        if get_origin(one) is Literal
-        for name in get_args(one)
-        if isinstance(name, str)
-    )
 
 
 def check_range(trainer_key: str, value: Any) -> str | None:
