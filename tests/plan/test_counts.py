@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from npu_rl.common.yaml_documents.finding import Severity
 from npu_rl.recipes.memory.memory_parts import Part
 from npu_rl.recipes.plan.disk_and_tokens import Disk, disk_of
-from npu_rl.recipes.sizing.model_config import PUBLISHED, LatentAttention, ModelConfig, read_shape
+from npu_rl.recipes.sizing.model_config import LatentAttention, ModelConfig, known_shapes, read_shape
 from npu_rl.recipes.sizing.weight_sizes import (
     cache_per_token,
     count_parameters,
@@ -29,7 +29,7 @@ from npu_rl.recipes.sizing.weight_sizes import (
 from tests.plan.helpers import plan
 from tests.support import present
 
-V3, DENSE = PUBLISHED["deepseek-v3"], ModelConfig(2, 64, 8, 8, 16, 128, 256, 512)
+V3, DENSE = known_shapes("published")["deepseek-v3"], ModelConfig(2, 64, 8, 8, 16, 128, 256, 512)
 CONFIG = {
     "model_type": "deepseek_v3",
     "num_hidden_layers": 61,

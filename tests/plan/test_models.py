@@ -10,8 +10,7 @@ import pytest
 
 from npu_rl.common.errors import RecipeError
 from npu_rl.recipes.recipe.schema_model_and_data import Model
-from npu_rl.recipes.sizing.model_config import PUBLISHED as ARCHITECTURES
-from npu_rl.recipes.sizing.model_config import read_shape, shape_of
+from npu_rl.recipes.sizing.model_config import known_shapes, read_shape, shape_of
 from npu_rl.recipes.sizing.weight_sizes import (
     ATTENTION,
     EMBEDDING,
@@ -48,18 +47,18 @@ def test_the_published_total(name: str) -> None:
 ACTIVE = {"qwen3-30b-a3b": 3.3, "qwen3-235b-a22b": 22}
 
 
-@pytest.mark.parametrize("name", sorted(ARCHITECTURES.keys() - {"deepseek-v3"}))
+@pytest.mark.parametrize("name", sorted(known_shapes("published").keys() - {"deepseek-v3"}))
 def test_a_size_that_a_recipe_can_name_is_that_of_its_config(name: str) -> None:
     """But for the positions of Qwen3-30B-A3B, whose file here is that of July 2025."""
-    positions = ARCHITECTURES[name].positions
-    assert read_shape(config(name, max_position_embeddings=positions)) == ARCHITECTURES[name]
-    assert ARCHITECTURES[name].kind == config(name)["model_type"]
+    positions = known_shapes("published")[name].positions
+    assert read_shape(config(name, max_position_embeddings=positions)) == known_shapes("published")[name]
+    assert known_shapes("published")[name].kind == config(name)["model_type"]
     assert name in str(Model.model_fields["architecture"].annotation)
 
 
 @pytest.mark.parametrize("name", ACTIVE)
 def test_the_parameters_of_a_token(name: str) -> None:
-    shape = ARCHITECTURES[name]
+    shape = known_shapes("published")[name]
     counts = count_parameters(shape)
     idle = counts[EXPERTS] * (shape.experts - shape.experts_per_token) // shape.experts
     assert int((sum(counts.values()) - idle) / 1e8) / 10 == pytest.approx(ACTIVE[name], rel=0.01)

@@ -12,7 +12,7 @@ import pytest
 
 from npu_rl.common.python_roots import INJECTED
 from npu_rl.recipes.memory.megatron_memory import WEIGHT
-from npu_rl.recipes.sizing.model_config import PUBLISHED, TINY, ModelConfig, read_shape
+from npu_rl.recipes.sizing.model_config import ModelConfig, known_shapes, read_shape
 from npu_rl.recipes.sizing.weight_sizes import (
     count_parameters,
     layer,
@@ -27,7 +27,7 @@ from tests.support import byte_code, ok, present, run_program
 pytestmark = [pytest.mark.rehearsal, pytest.mark.pypi]  # Megatron-core 0.12.1 is the quickstart's
 torch = pytest.importorskip("torch")
 
-V3 = PUBLISHED["deepseek-v3"]
+V3, TINY = known_shapes("published")["deepseek-v3"], known_shapes("made")["tiny-deepseek-v3"]
 
 
 def config(shape: ModelConfig) -> Any:

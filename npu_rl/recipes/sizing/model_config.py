@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -95,125 +97,6 @@ class ModelConfig:
 _MOST_LAYERS = 10_000
 _LARGEST_SIZE = 10**9
 
-# Qwen/Qwen3-32B
-_QWEN3_32B = ModelConfig(
-    layers=64,
-    hidden=5120,
-    heads=64,
-    kv_heads=8,
-    head_dim=128,
-    feed_forward=25600,
-    vocabulary=151936,
-    positions=40960,
-    query_norm=True,
-    kind="qwen3",
-)
-# Qwen/Qwen3-30B-A3B; those of July 2025 (-2507) have 262144 positions
-_QWEN3_30B = ModelConfig(
-    layers=48,
-    hidden=2048,
-    heads=32,
-    kv_heads=4,
-    head_dim=128,
-    feed_forward=6144,
-    vocabulary=151936,
-    positions=40960,
-    experts=128,
-    expert_width=768,
-    experts_per_token=8,
-    query_norm=True,
-    kind="qwen3_moe",
-)
-# As in their config.json on the Hugging Face hub.
-PUBLISHED: Mapping[str, ModelConfig] = {
-    "deepseek-v3": ModelConfig(
-        layers=61,
-        hidden=7168,
-        heads=128,
-        kv_heads=128,
-        head_dim=192,
-        feed_forward=18432,
-        vocabulary=129280,
-        positions=4096,
-        rope_factor=40.0,
-        latent=LatentAttention(query_rank=1536, cache_rank=512, nope_dim=128, rope_dim=64, value_dim=128),
-        experts=256,
-        expert_width=2048,
-        shared_experts=1,
-        experts_per_token=8,
-        expert_groups=8,
-        groups_per_token=4,
-        dense=3,
-    ),
-    # moonshotai/Moonlight-16B-A3B, and -Instruct
-    "moonlight-16b-a3b": ModelConfig(
-        layers=27,
-        hidden=2048,
-        heads=16,
-        kv_heads=16,
-        head_dim=192,
-        feed_forward=11264,
-        vocabulary=163840,
-        positions=8192,
-        latent=LatentAttention(query_rank=None, cache_rank=512, nope_dim=128, rope_dim=64, value_dim=128),
-        experts=64,
-        expert_width=1408,
-        shared_experts=2,
-        experts_per_token=6,
-        dense=1,
-        kind="deepseek_v3",
-    ),
-    # Qwen/Qwen2.5-32B
-    "qwen2.5-32b": ModelConfig(
-        layers=64,
-        hidden=5120,
-        heads=40,
-        kv_heads=8,
-        head_dim=128,
-        feed_forward=27648,
-        vocabulary=152064,
-        positions=131072,
-        query_bias=True,
-        kind="qwen2",
-    ),
-    "qwen3-32b": _QWEN3_32B,
-    "qwen3-30b-a3b": _QWEN3_30B,
-    # Qwen/Qwen3-235B-A22B; those of July 2025 (-2507) have 262144 positions
-    "qwen3-235b-a22b": replace(
-        _QWEN3_30B, layers=94, hidden=4096, heads=64, feed_forward=12288, expert_width=1536
-    ),
-}
-# What standins/injected/npu_rl_make_tiny.py makes; the vocabulary is that of its tokenizer, rounded up to 64.
-TINY = ModelConfig(
-    layers=2,
-    hidden=64,
-    heads=4,
-    kv_heads=4,
-    head_dim=32,
-    feed_forward=128,
-    vocabulary=320,
-    positions=512,
-    latent=LatentAttention(query_rank=32, cache_rank=32, nope_dim=24, rope_dim=8, value_dim=32),
-    experts=8,
-    expert_width=32,
-    shared_experts=1,
-    experts_per_token=2,
-    expert_groups=2,
-    groups_per_token=1,
-    dense=1,
-)
-# And what standins/injected/npu_rl_make_qwen.py makes.
-_TINY_QWEN2 = ModelConfig(
-    layers=2, hidden=64, heads=4, kv_heads=2, head_dim=16, feed_forward=128, vocabulary=320, positions=512,
-    query_bias=True,
-    kind="qwen2",
-)  # fmt: skip
-_TINY_QWEN3 = replace(_TINY_QWEN2, head_dim=32, query_bias=False, query_norm=True, kind="qwen3")
-_TINY_QWEN = {
-    "tiny-qwen2": _TINY_QWEN2,
-    "tiny-qwen3": _TINY_QWEN3,
-    "tiny-qwen3-moe": replace(_TINY_QWEN3, experts=8, expert_width=32, experts_per_token=2, kind="qwen3_moe"),
-}
 KNOWN_TYPES = (
     "deepseek_v3",
     "deepseek_v2",
@@ -227,20 +110,30 @@ KNOWN_TYPES = (
 """Values of model_type whose parameters are counted exactly; any other is counted as Llama's are."""
 
 
+@cache
+def known_shapes(kind: str) -> Mapping[str, ModelConfig]:
+    """Return the shapes in models.json by name, without their longest sequence, in which releases differ.
+
+    Args:
+        kind: "published", as config.json on the Hugging Face hub has them (the Qwen3 of July 2025, -2507, have 262144
+            positions); or "made", which npu_rl_make_tiny.py and npu_rl_make_qwen.py of training/injected make.
+    """
+    configs = json.loads(Path(__file__).with_name("models.json").read_bytes())[kind]
+    return {name: replace(read_shape(values), longest=0) for name, values in configs.items()}
+
+
 def shape_of(loaded: LoadedRecipe) -> ModelConfig:
     """Return the shape of the recipe's model. A readable config.json has precedence over `model.architecture`.
 
     Raises RecipeError if neither gives it.
     """
     model = loaded.recipe.model
-    if model.make in _TINY_QWEN:
-        return _TINY_QWEN[model.make]
     if model.make:
-        return replace(TINY, positions=4096, rope_factor=40.0) if model.make.endswith("-sums") else TINY
+        return known_shapes("made")[model.make]
     place = loaded.locate(model.path or "") / "config.json"
     try:
         if model.architecture and not place.is_file():
-            return PUBLISHED[model.architecture]
+            return known_shapes("published")[model.architecture]
         values = read_json(place)
         return _require_possible(read_shape({**values, **model.config}))
     except (OSError, ValueError, KeyError, TypeError, ArithmeticError) as error:
@@ -248,7 +141,8 @@ def shape_of(loaded: LoadedRecipe) -> ModelConfig:
             "The size of the recipe's model is unknown",
             where=loaded.where("model", "path"),
             why=f"{place} can't be read: {error!r}",
-            hint=f"Put the model's config.json there, or set model.architecture: {', '.join(PUBLISHED)}",
+            hint="Put the model's config.json there, or set model.architecture: "
+            + ", ".join(known_shapes("published")),
         ) from error
 
 
@@ -260,7 +154,7 @@ def differing_sizes(architecture: str, values: Mapping[str, Any]) -> list[str]:
 
     Raises KeyError, TypeError or ValueError if the sizes can't be read.
     """
-    found, published = read_shape(values), PUBLISHED[architecture]
+    found, published = read_shape(values), known_shapes("published")[architecture]
     names = (one.name for one in fields(ModelConfig) if one.compare and one.name not in _OF_A_RELEASE)
     return [
         f"{name} {getattr(found, name)} and not {getattr(published, name)}"
