@@ -8,7 +8,7 @@ import pytest
 
 from npu_rl.recipes.plan.rules.rule import Rule
 from tests.code_trees import lay
-from tests.plan.helpers import FSDP, plan
+from tests.plan.helpers import plan
 
 CANN, R1_ZERO = "deepseek-v3-cann-256die", "deepseek-r1-zero-256die"
 SAMPLER = "vllm_ascend/patch/worker/patch_common/patch_sampler.py"
@@ -199,30 +199,3 @@ def test_a_router_bias_without_the_adaptation() -> None:
     assert found.refuses and "not in this tree" in found.figures
     assert name not in broken(PLUGIN) and name not in broken(R1_ZERO)
     assert name not in broken(CANN, "adaptations.router-bias=false")  # the known fault router-bias-bfloat16
-
-
-SCHEDULES = {
-    "verl/workers/config/optimizer.py": """
-        class FSDPOptimizerConfig(OptimizerConfig):
-            def __post_init__(self):
-                assert self.lr_scheduler_type in ["constant", "cosine"]
-                return super().__post_init__()
-        class McoreOptimizerConfig(OptimizerConfig):
-            def __post_init__(self):
-                assert self.lr_scheduler_type in ["constant", "cosine", "linear"]
-        """
-}
-
-
-@pytest.mark.parametrize(
-    ("tree", "schedule", "broken"),
-    [(SCHEDULES, "linear", True), (SCHEDULES, "cosine", False), ({}, "linear", False)],
-)
-def test_a_schedule_of_megatrons_is_none_of_fsdp(
-    tmp_path: Path, tree: dict[str, str], schedule: str, broken: bool
-) -> None:
-    change = f"overrides.actor_rollout_ref.actor.optim.lr_scheduler_type={schedule}"
-    made = plan(change, recipe=FSDP, code=lay(tmp_path, tree))
-    found = [one for one in made.rules if one.id == "fsdp-schedule" and one.refuses]
-    assert bool(found) is broken
-    assert all(one.certain and one.figures.endswith("(verl/workers/config/optimizer.py:4)") for one in found)

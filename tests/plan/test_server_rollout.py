@@ -188,13 +188,6 @@ ASSERTED = {
         mini_batch_size_per_gpu = mini_batch_size // self.engine.get_data_parallel_size()
         assert self.config.actor.use_dynamic_bsz == self.config.rollout.log_prob_use_dynamic_bsz
         """,
-    "verl/workers/config/rollout.py": """
-        raise NotImplementedError(f"Current rollout {self.name=} not implemented pipeline_model_parallel_size > 1 yet.")
-        assert self.name == "trtllm", "moe_tensor_parallel_size is only supported for trtllm"
-        assert self.expert_parallel_size == (self.tensor_model_parallel_size * self.data_parallel_size), (
-            "expert_parallel_size must be equal to tensor_model_parallel_size * data_parallel_size"
-        )
-        """,
     "verl/workers/engine/megatron/transformer_impl.py": """assert self.engine_config.use_mbridge, 'use_mbridge'
         virtual_pipeline_model_parallel_size=self.engine_config.virtual_pipeline_model_parallel_size,
         """,
@@ -230,18 +223,14 @@ REJECTS = f"{CORRECTION}rollout_rs=token_k3"
 ONE_STAGE = "actor.parallel.pipeline=1"
 CHUNKS = f"{ACTOR}megatron.virtual_pipeline_model_parallel_size"
 AGENTS, LOOP = f"{ROLLOUT}agent.num_workers", f"{ROLLOUT}agent.default_agent_loop"
-STAGES, PACKED_LOG_PROB = f"{ROLLOUT}pipeline_model_parallel_size", f"{ROLLOUT}log_prob_use_dynamic_bsz"
+PACKED_LOG_PROB = f"{ROLLOUT}log_prob_use_dynamic_bsz"
 TOKENS = (f"{ACTOR}use_dynamic_bsz=true",)
 BACKEND, MBRIDGE = f"{ROLLOUT}checkpoint_engine.backend", f"{ACTOR}megatron.use_mbridge"
 
 
-CONFIG, TRANSFORMER = "verl/workers/config/rollout.py", "verl/workers/engine/megatron/transformer_impl.py"
+TRANSFORMER = "verl/workers/engine/megatron/transformer_impl.py"
 PIPELINES = f"megatron/core/parallel_state.py:1, {TRANSFORMER}:2"
-MOE_TENSOR = f"{ROLLOUT}moe_tensor_parallel_size"
 REFUSED = [
-    Broken("rollout-expert-size", [f"{DATA}=4", f"{EXPERTS}=8"], "8 4 4 16", f"{EXPERTS}=16", f"{CONFIG}:5"),
-    Broken("rollout-pipeline-parallel", [f"{STAGES}=2"], "2", f"{STAGES}=1", f"{CONFIG}:2"),
-    Broken("rollout-expert-tensor-parallel", [f"{MOE_TENSOR}=2"], "2", f"{MOE_TENSOR}=1", f"{CONFIG}:3"),
     Broken(
         "dynamic-batches-agree",
         [*TOKENS, f"{PACKED_LOG_PROB}=false"],

@@ -7,13 +7,12 @@ import re
 from npu_rl.recipes.memory.training_memory import has_reference
 from npu_rl.recipes.plan.rules.pins import AGENT_LOOP, ASCEND_0_18, CHUNKS_EVENLY, TRAINER, servers
 from npu_rl.recipes.plan.rules.rule import Outcome, Outcomes, rule
-from npu_rl.recipes.sizing.parallelism import SERVER_DATA_KEY, SERVER_EXPERT_KEY
 from npu_rl.recipes.sizing.plan_inputs import ACTOR, REFERENCE, ROLLOUT, PlanInputs
 from npu_rl.recipes.trainer_code.bridged_actor import ONLY_BRIDGES
 from npu_rl.recipes.trainer_code.citations import Place
 from npu_rl.recipes.trainer_code.source_files import source_files
 
-_ROLLOUT_CONFIG, _ENGINE_WORKERS = "verl/workers/config/rollout.py", "verl/workers/engine_workers.py"
+_ENGINE_WORKERS = "verl/workers/engine_workers.py"
 _CHECKPOINT_ENGINE = f"{ROLLOUT}.checkpoint_engine"
 _OWN_MODULES = (f"{_CHECKPOINT_ENGINE}.custom_backend_module", "actor_rollout_ref.model.external_lib")
 _FREES = f"{ROLLOUT}.free_cache_engine"
@@ -228,67 +227,3 @@ def _quantized_model(facts: PlanInputs) -> Outcomes:
             "take the model in bf16, whose config.json has no quantization_config",
             path=("model", "path"),
         )
-
-
-# What follows is asserted by verl's own configuration classes, too.
-
-
-@rule(
-    "rollout-expert-size",
-    servers(
-        _ROLLOUT_CONFIG,
-        "expert_parallel_size must be equal to tensor_model_parallel_size * data_parallel_size",
-    ),
-    only=("server_mode",),
-)
-def _rollout_expert_size(facts: PlanInputs) -> Outcomes:
-    """Check that divided experts are divided over all devices of a server."""
-    tensor_key = f"{ROLLOUT}.tensor_model_parallel_size"
-    expert, tensor, data = map(facts.whole, (SERVER_EXPERT_KEY, tensor_key, SERVER_DATA_KEY))
-    if expert is not None and expert > 1 and tensor is not None:
-        together = tensor * (data or 1)
-        yield Outcome(
-            expert == together,
-            f"expert_parallel_size {expert}, rollout tensor {tensor} x data {data or 1} = {together}",
-            f"set overrides.{SERVER_EXPERT_KEY} to {together}, or to 1 to divide each expert",
-            (SERVER_EXPERT_KEY, SERVER_DATA_KEY),
-        )
-
-
-@rule(
-    "rollout-pipeline-parallel",
-    servers(_ROLLOUT_CONFIG, "not implemented pipeline_model_parallel_size > 1 yet."),
-    only=("server_mode",),
-)
-def _rollout_pipeline_parallel(facts: PlanInputs) -> Outcomes:
-    yield from _only_one(facts, f"{ROLLOUT}.pipeline_model_parallel_size")
-
-
-@rule(
-    "rollout-expert-tensor-parallel",
-    servers(_ROLLOUT_CONFIG, "moe_tensor_parallel_size is only supported for trtllm"),
-    only=("server_mode",),
-)
-def _rollout_expert_tensor_parallel(facts: PlanInputs) -> Outcomes:
-    yield from _only_one(facts, f"{ROLLOUT}.moe_tensor_parallel_size")
-
-
-def _only_one(facts: PlanInputs, key: str) -> Outcomes:
-    if (size := facts.whole(key)) is not None:
-        yield Outcome(size <= 1, f"{key.rpartition('.')[2]} {size}", f"set overrides.{key} to 1", (key,))
-
-
-@rule(
-    "fsdp-schedule",
-    servers(
-        "verl/workers/config/optimizer.py",
-        'assert self.lr_scheduler_type in ["constant", "cosine"]\n        return super()',
-    ),
-)
-def _fsdp_schedule(facts: PlanInputs) -> Outcomes:
-    """Check that FSDP's optimizer supports the schedule; others in the same file are for Megatron only."""
-    key, names = f"{ACTOR}.optim.lr_scheduler_type", ("constant", "cosine")
-    schedule, warmup = facts.values.value(key), facts.values.value(f"{ACTOR}.optim.warmup_style")
-    if isinstance(schedule, str) and warmup is None and not facts.megatron:
-        figures = f"lr_scheduler_type {schedule}; FSDP's are {' and '.join(names)}"
-        yield Outcome(schedule in names, figures, f"set overrides.{key} to {names[0]}", (key,))
