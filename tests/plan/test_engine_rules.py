@@ -199,3 +199,14 @@ def test_a_router_bias_without_the_adaptation() -> None:
     assert found.refuses and "not in this tree" in found.figures
     assert name not in broken(PLUGIN) and name not in broken(R1_ZERO)
     assert name not in broken(CANN, "adaptations.router-bias=false")  # the known fault router-bias-bfloat16
+
+
+@pytest.mark.parametrize("recipe", ["today-grpo-qwen3-30b", "newest-gspo-qwen3-30b"])
+def test_weights_in_another_format_can_not_be_woken(recipe: str) -> None:
+    name, mode = "sleep-mode-weight-format", "rollout.engine_arguments.additional_config.weight_nz_mode"
+    assert name not in broken(recipe)
+    found = broken(recipe, "env.VLLM_ASCEND_ENABLE_NZ=1")[name]
+    assert found.certain and found.fix == 'set env.VLLM_ASCEND_ENABLE_NZ to "0"'
+    assert name in broken(recipe, f"{mode}=1")
+    assert name not in broken(recipe, "env.VLLM_ASCEND_ENABLE_NZ=1", f"{mode}=0")
+    assert name not in broken(recipe, "env.VLLM_ASCEND_ENABLE_NZ=1", "rollout.free_cache=false")

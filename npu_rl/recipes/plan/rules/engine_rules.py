@@ -37,6 +37,7 @@ _ASCEND_0_9_1 = ("v0.9.1rc2", "vllm-ascend==0.9.1", "e1d282d")
 _WORKER, _RUNNER = "vllm_ascend/worker/worker_v1.py", "vllm_ascend/worker/model_runner_v1.py"
 _SAMPLER = "vllm_ascend/patch/worker/patch_common/patch_sampler.py"
 _TOPK = "VLLM_ASCEND_ENABLE_TOPK_OPTIMIZE"
+_NZ = "VLLM_ASCEND_ENABLE_NZ"
 _IN_ORDER = Place(_SAMPLER, "sampler_arguments.in_order(k, p)", ("e1d282d",))  # our patch
 
 
@@ -103,6 +104,26 @@ def _sleep_mode_loses_buffers(facts: PlanInputs) -> Outcomes:
             () if off else (_FREES,),
             ("adaptations", "rollout-offload") if off else (),
         )
+
+
+@rule(
+    "sleep-mode-weight-format",
+    Place("vllm_ascend/worker/worker.py", '"FRACTAL_NZ mode is enabled.', ASCEND_SERVERS),
+    only=("vllm", "npu"),
+)
+def _sleep_mode_weight_format(facts: PlanInputs) -> Outcomes:
+    """Check the format of weights, on which NPUWorker.wake_up raises."""
+    key = f"{_ADDITIONAL}.weight_nz_mode"
+    given = facts.values.value(key) if key in facts.given else facts.env.get(_NZ, "1")  # its default
+    wrong = _frees_cache(facts) and str(given) != "0"
+    yield Outcome(
+        not wrong,
+        f"free_cache {str(_frees_cache(facts)).lower()}, {_NZ} {given}: vllm-ascend raises when the trainer wakes an "
+        "engine whose weights are in the format FRACTAL_NZ",
+        f'set env.{_NZ} to "0"',
+        (key,) if key in facts.given else (),
+        () if key in facts.given else ("env", _NZ),
+    )
 
 
 @rule(
