@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -76,7 +77,8 @@ def _training_python(paths: WorkspacePaths) -> str:
     except NpuRlError as error:
         reason = f": {'; '.join(error.why.splitlines())}" if error.why else ""
         raise NotProbed(f"{error.what}{reason}", (error.hint or "").partition("\n")[0]) from error
-    tell(f"Values: judged by the trainer's own code in {python} ...")
+    if sys.stderr.isatty():  # a step of seconds
+        tell(f"Values: judged by the trainer's own code in {python} ...")
     return python
 
 

@@ -64,7 +64,9 @@ NOT_OF_CANN = {
 
 
 def cann(code: Path, *changes: str) -> Plan:
-    tree = compose_config(code, ConfigLocation("verl.trainer.main_ppo_npu", "ppo_mindspeed_trainer"))
+    tree = compose_config(
+        code, ConfigLocation("verl.trainer.main_ppo_npu", "ppo_mindspeed_trainer", "verl/trainer/config")
+    )
     return plan_of(load_recipe(CANN, changes), code, None, tree)
 
 
@@ -115,8 +117,8 @@ def test_its_tensor_ranks_divide_whole_experts(tmp_path: Path) -> None:
 def test_settings_that_its_function_for_deepseek_refuses() -> None:
     change = "actor.transformer.recompute_granularity=full"
     errors = judge(load_recipe(CANN, [change])).errors
-    (found,) = [one for one in errors if not one.rule.startswith("memory-")]
-    assert (found.rule, found.key) == ("transformer-overrides-refused", change.partition("=")[0])
+    (found,) = [one for one in errors if one.rule == "transformer-overrides-refused"]
+    assert found.key == change.partition("=")[0]
     assert found.certain
     assert "verl_patches/models/mcore/config_converter.py@bcd3be7" in found.message
 

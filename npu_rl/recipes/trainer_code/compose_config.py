@@ -77,7 +77,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
             "npu-rl's own interpreter could not compose the trainer's configuration",
             where=sys.executable,
             why=lacks or "\n".join((done.stderr.strip() or f"exit status {done.code}").splitlines()[-8:]),
-            hint="Install npu-rl again, with its requirements: python -m pip install npu-rl",
+            hint="Install npu-rl again: hydra-core is one of its requirements.",
         )
     return found
 

@@ -113,6 +113,8 @@ def _sleep_mode_loses_buffers(facts: PlanInputs) -> Outcomes:
 )
 def _sleep_mode_weight_format(facts: PlanInputs) -> Outcomes:
     """Check the format of weights, on which NPUWorker.wake_up raises."""
+    if not facts.server_mode:
+        return
     key = f"{_ADDITIONAL}.weight_nz_mode"
     given = facts.values.value(key) if key in facts.given else facts.env.get(_NZ, "1")  # its default
     wrong = _frees_cache(facts) and str(given) != "0"
