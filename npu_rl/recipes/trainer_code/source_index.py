@@ -190,21 +190,6 @@ def _real_name(statement: ast.Import | ast.ImportFrom, name: str) -> str:
     return next(item.name for item in statement.names if (item.asname or item.name) == name)
 
 
-def module_name(file: str) -> str:
-    """Return the dotted name of a file named relative to the code."""
-    return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-
-
-def imported_names(node: ast.AST) -> dict[str, ast.stmt]:
-    """Return the imports inside a function, by the names they define."""
-    return {
-        item.asname or item.name: statement
-        for statement in ast.walk(node)
-        if isinstance(statement, (ast.Import, ast.ImportFrom))
-        for item in statement.names
-    }
-
-
 def _top_level(tree: ast.Module, module: Module) -> tuple[dict[str, ast.stmt], tuple[str, ...]]:
     names: dict[str, ast.stmt] = {}
     stars: list[str] = []

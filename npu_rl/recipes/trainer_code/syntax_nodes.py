@@ -25,8 +25,3 @@ def assigned_values(nodes: Iterable[ast.AST]) -> dict[str, ast.expr]:
         for target in node.targets
         if isinstance(target, ast.Name)
     }
-
-
-def base_names(owner: ast.ClassDef) -> list[str]:
-    """Return the last name of each base of a class."""
-    return [ast.unparse(base).rpartition(".")[2] for base in owner.bases]
