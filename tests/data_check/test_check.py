@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -66,19 +67,18 @@ def test_nothing_is_written_into_the_workspace(prepared: Path, quickstart_worksp
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_workspace_that_is_not_as_locked_is_refused(prepared: Path, quickstart_workspace: Path) -> None:
+def test_a_workspace_that_is_not_as_locked_is_refused(
+    prepared: Path, tmp_path: Path, quickstart_workspace: Path
+) -> None:
     """Its reward would not be the one that the lock names."""
-    added = quickstart_workspace / "code" / "verl" / "added.py"
-    added.write_text("")
-    try:
-        done = cli("check", prepared, "--recipe", "quickstart", "--workspace", quickstart_workspace)
-        made = cli(
-            "prepare", "deepscaler", "--input", prepared / "prepared.json", "--output", prepared.parent / "no",
-            "--for", "mindspeed-rl", "--tokenizer", made_tokenizer(prepared.parent / "tokenizer"),
-            "--workspace", quickstart_workspace,
-        )  # fmt: skip
-    finally:
-        added.unlink()
+    changed = tmp_path / "ws"
+    shutil.copytree(quickstart_workspace, changed, symlinks=True)
+    (changed / "code" / "verl" / "added.py").write_text("")
+    done = cli("check", prepared, "--recipe", "quickstart", "--workspace", changed)
+    made = cli(
+        "prepare", "deepscaler", "--input", prepared / "prepared.json", "--output", tmp_path / "no",
+        "--for", "mindspeed-rl", "--tokenizer", made_tokenizer(tmp_path / "tokenizer"), "--workspace", changed,
+    )  # fmt: skip
     assert (done.returncode, made.returncode) == (3, 3)
     for text in (done.stderr, made.stderr):
         assert "does not equal its lock" in text and "untracked  code/verl/added.py" in text
