@@ -157,7 +157,7 @@ def _run(paths: WorkspacePaths, verdicts: Sequence[Verdict], python: str | None)
     if missing:
         tell(
             f"note: {interpreter} lacks {len(missing)} of {len(found)} packages of the extra `{EXTRA}`, so witnesses "
-            f"may not run: {', '.join(missing)}. Install them there: pip install 'npu-rl[{EXTRA}]'"
+            f"may not run: {', '.join(missing)}. Name an interpreter that has `npu-rl[{EXTRA}]`: --python PATH"
         )
     shown = {}
     for fault in present:
