@@ -225,10 +225,10 @@ def test_a_submodule_wrongly_named(world: World) -> None:
     message = refused(world, component(up, submodules={"pkg/lib": module, "pkg/bil": module}))
     assert "up has no submodule at pkg/bil" in message and "Submodules in the taken paths: pkg/lib" in message
     message = refused(world, component(up, submodules={"pkg/lib": {**module, "ref": "1" * 40}}), SourceError)
-    assert "The submodule pkg/lib of up can't be fetched" in message and "1" * 40 in message
+    assert "up/pkg/lib" in message and "1" * 12 in message
     wrong = {**module, "git": f"file://{world.root}/nowhere.git"}
     message = refused(world, component(up, submodules={"pkg/lib": wrong}), SourceError)
-    assert "The submodule pkg/lib of up can't be fetched" in message and "nowhere.git" in message
+    assert "up/pkg/lib" in message and "nowhere.git" in message
 
 
 @pytest.mark.parametrize("checkout", ["take", "full"])

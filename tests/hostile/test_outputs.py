@@ -147,4 +147,4 @@ def test_a_kept_file_heals(damage: Callable[[Path], None], tmp_path: Path) -> No
 def test_too_few_open_files_are_not_taken_for_a_missing_git(tmp_path: Path) -> None:
     env = clean_env(tmp_path)
     done = limited_cli(["setup", "-m", "quickstart", "-w", tmp_path / "ws"], env, files=20)
-    assert_told(done, "Only 20 files may be open", "ulimit -n 1024", code=3)
+    assert_told(done, "Too many open files", "ulimit -n 1024", code=3)

@@ -14,11 +14,10 @@ from typing import Any
 import pytest
 
 from npu_rl.stack.compose.composed_unit import COMPOSE_FORMAT
-from npu_rl.stack.store import Store, unit_key
+from npu_rl.stack.store import Store, Unit, unit_key
 from npu_rl.workspace.folder.receipt import read_receipt
 from npu_rl.workspace.folder.setup import _are_valid
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
-from tests.sources.mirrors import forge
 from tests.support import assert_told, command_server, git, modules_after, ok
 from tests.workspace.stack import Stack, activated, found, git_in, leftovers, snapshot, unchanged
 
@@ -55,6 +54,13 @@ def test_again_says_so_touches_nothing_and_needs_neither_git_nor_anything_heavy(
         loaded = modules_after(["setup", "-m", stack.old, "-w", paths.root], env, tmp_path)
     assert (document["changed"], document["bytes_received"]) == (False, 0)
     assert not loaded & {"pydantic", "yaml", "git", "unearth", "rich"}
+
+
+def forge(unit: Unit, **facts: Any) -> None:
+    """Give a unit of the store other facts, with the digest that they take."""
+    rest = f'", "facts": {json.dumps({**unit.facts(), **facts})}}}\n'
+    (unit.path / "unit.json").write_text(f'{{"sha256": "{hashlib.sha256(rest.encode()).hexdigest()}{rest}')
+    unit.record()
 
 
 def test_a_unit_with_forged_facts_is_composed_again(
