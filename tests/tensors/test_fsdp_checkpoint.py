@@ -13,7 +13,7 @@ import pytest
 
 from npu_rl.weights.tensors.npu_rl_tensors.tensor_error import TensorError
 from tests.tensors.fsdp_ranks import KINDS
-from tests.tensors.test_restricted_pickle import NAMES, hostile
+from tests.tensors.test_inert_pickle import NAMES, hostile
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.rehearsal

@@ -16,12 +16,7 @@ from pathlib import Path
 from typing import IO, Any, Literal, cast
 
 from npu_rl.common.bounded import LARGEST, open_file, read_file, read_json
-from npu_rl.weights.tensors.npu_rl_tensors.formats.restricted_pickle import (
-    Globals,
-    Ordered,
-    Pickled,
-    read_pickle,
-)
+from npu_rl.weights.tensors.npu_rl_tensors.formats.inert_pickle import read_pickle
 from npu_rl.weights.tensors.npu_rl_tensors.tensor_error import TensorError
 from npu_rl.weights.tensors.npu_rl_tensors.untrusted_values import is_file_name
 
@@ -32,14 +27,6 @@ UNWHOLE_DATA = (
 _LARGEST = 1 << 30  # bytes, of a .metadata
 _STEP = re.compile(r"global_step_(0|[1-9][0-9]{0,8})")
 _OTHER_WORLD = re.compile(r"model_world_size_(\d+)_rank_\d+\.pt")
-_AT = "torch.distributed.checkpoint"
-_KNOWN: Globals = {
-    (f"{_AT}.metadata", "Metadata"): Pickled,
-    (f"{_AT}.metadata", "MetadataIndex"): Pickled,
-    (f"{_AT}.filesystem", "_StorageInfo"): Pickled,
-    ("collections", "OrderedDict"): Ordered,
-}
-_INERT = ("torch", "megatron", "pathlib", "builtins", "_codecs")
 
 
 @dataclass(frozen=True)
@@ -198,7 +185,7 @@ def _dist_fault(folder: Path) -> str:
     name = folder.name
     path = folder / ".metadata"
     try:
-        metadata = read_pickle(read_file(path, _LARGEST), str(path), _KNOWN, inert=_INERT)
+        metadata = read_pickle(read_file(path, _LARGEST), str(path))
         ends = _ends(metadata.get("storage_data"))
         for file, end in sorted(ends.items()):
             size = (folder / file).stat().st_size

@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -20,19 +21,9 @@ from ..hf_checkpoint import read_object
 from ..tensor_error import TensorError
 from ..untrusted_values import is_shape, odd_name, shown
 from .boxes import Box, any_overlap, extent, whole
-from .fsdp_pickles import (
-    LocalShard,
-    Mesh,
-    ReplicatePlacement,
-    ShardedValue,
-    ShardMetadata,
-    ShardPlacement,
-    attributes,
-    fsdp_globals,
-)
-from .restricted_pickle import Pickled
+from .inert_pickle import Inert, is_made
 from .tensor_views import OpenFiles, TensorView, TensorViews, read_assembled
-from .torch_files import SavedTensor, read_saved
+from .torch_files import SavedFile, SavedTensor, dtype_of, is_class
 
 CONFIG = "fsdp_config.json"
 _FILE = re.compile(r"model_world_size_(\d{1,6})_rank_(\d{1,6})\.pt")
@@ -71,6 +62,21 @@ def read_fsdp_checkpoint(folder: Path, files: OpenFiles) -> TensorViews:
 
 
 @dataclass(frozen=True)
+class ShardedValue:
+    """One rank's part of a tensor, as described in its file."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    saved: SavedFile
+    state: Any
+
+    def attribute(self, name: str) -> Any:
+        """Return an attribute of the tensor."""
+        parts = self.state if isinstance(self.state, tuple) else (self.state,)
+        return next((part[name] for part in parts if isinstance(part, dict) and name in part), None)
+
+
+@dataclass(frozen=True)
 class _Rank:
     path: Path
     tensors: dict[str, SavedTensor | ShardedValue]
@@ -106,7 +112,8 @@ def _rank_files(folder: Path) -> list[Path]:
 
 
 def _read_rank(path: Path, files: OpenFiles) -> _Rank:
-    content = read_saved(files, path, known=fsdp_globals())
+    saved = SavedFile(files, path)
+    content = saved.content
     if not isinstance(content, dict):
         raise _invalid(path, "It has no tensors by name.")
     tensors: dict[str, SavedTensor | ShardedValue] = {}
@@ -115,13 +122,31 @@ def _read_rank(path: Path, files: OpenFiles) -> _Rank:
     if odd is not None:
         raise _invalid(path, f"It names a tensor {odd}.")
     for name, value in content.items():
-        if isinstance(value, (SavedTensor, ShardedValue)):
-            tensors[name] = value
-        else:
+        tensor = _tensor(saved, value)
+        if tensor is None:
             objects.append(name)
+        else:
+            tensors[name] = tensor
     if not tensors:
         raise _invalid(path, "It has no tensors.")
     return _Rank(path, tensors, tuple(objects))
+
+
+def _tensor(saved: SavedFile, value: Any) -> SavedTensor | ShardedValue | None:
+    """Return a tensor of a rank's file; None of anything else.
+
+    A DTensor, or another subclass, is `_rebuild_from_type_v2(function, class, arguments, state)` (torch/_tensor.py).
+    """
+    if not is_made(value, "_rebuild_from_type_v2") or len(value.args) != 4:
+        return saved.tensor(value)
+    function, _, arguments, state = value.args
+    name = function.name.rpartition(".")[2] if is_class(function) else ""
+    if name == "_rebuild_tensor_v2":
+        return saved.rebuilt(arguments)
+    if name != "_rebuild_wrapper_subclass" or not isinstance(arguments, tuple) or len(arguments) < 3:
+        return None
+    dtype, shape = dtype_of(arguments[1]), arguments[2]
+    return ShardedValue(dtype, tuple(shape), saved, state) if dtype and is_shape(shape) else None
 
 
 def fsdp_digest(folder: Path, files: OpenFiles) -> str:
@@ -190,22 +215,21 @@ def _parts(name: str, ranks: list[tuple[Path, SavedTensor | ShardedValue]]) -> l
     if plain:
         return [_Part(whole(value.shape), value, path) for path, value in plain]
     sharded = [(path, value) for path, value in ranks if isinstance(value, ShardedValue)]
-    if isinstance(sharded[0][1].state, dict):
+    if sharded[0][1].attribute("_spec") is not None:
         return _mesh_parts(name, sharded)
     return [part for path, value in sharded for part in _explicit_parts(name, path, value)]
 
 
 def _explicit_parts(name: str, path: Path, value: ShardedValue) -> list[_Part]:
     """Return the parts of a ShardedTensor with their offsets."""
-    state = value.state
-    shards = state[0] if isinstance(state, tuple) and state else None
+    shards = value.state[0] if isinstance(value.state, tuple) and value.state else None
     if not isinstance(shards, list):
         raise _invalid(path, f"{name} has no local shards.")
     parts: list[_Part] = []
     for shard in shards:
-        fields = attributes(shard.get("state")) or {} if isinstance(shard, LocalShard) else {}
-        tensor, metadata = fields.get("tensor"), fields.get("metadata")
-        of = attributes(metadata.get("state")) or {} if isinstance(metadata, ShardMetadata) else {}
+        inside = is_made(shard, "Shard") and shard.get("metadata")
+        tensor = value.saved.tensor(shard.get("tensor")) if inside else None
+        of = inside if is_made(inside, "ShardMetadata") else Inert()
         origin, shape = of.get("shard_offsets"), of.get("shard_sizes")
         if not (
             isinstance(tensor, SavedTensor)
@@ -243,22 +267,21 @@ def _dtensor(
     name: str, rank: int, path: Path, value: ShardedValue
 ) -> tuple[SavedTensor, tuple[int, ...], tuple[int | None, ...]]:
     """Return a rank's local tensor and mesh coordinates, and the tensor axis that each mesh axis divides."""
-    tensor = value.state.get("_local_tensor") if isinstance(value.state, dict) else None
-    spec = value.state.get("_spec") if isinstance(value.state, dict) else None
-    if not isinstance(tensor, SavedTensor) or not isinstance(spec, Pickled):
+    tensor, spec = value.saved.tensor(value.attribute("_local_tensor")), value.attribute("_spec")
+    if tensor is None or not isinstance(spec, Inert):
         raise _invalid(path, f"{name} has no local tensor, or no placements.")
     mesh, found = spec.get("mesh"), spec.get("placements")
     placements: list[int | None] = []
     for placement in found if isinstance(found, (tuple, list)) else ():
-        axis = placement.get("dim") if isinstance(placement, ShardPlacement) else None
-        if not (isinstance(placement, ReplicatePlacement) or (type(axis) is int and axis >= 0)):
+        axis = placement.get("dim") if is_made(placement, "Shard") else None
+        if not (is_made(placement, "Replicate") or (type(axis) is int and axis >= 0)):
             raise TensorError(
                 "Unsupported placement of a tensor",
                 where=f"{path}: {name}",
                 why="It is neither Shard(axis) nor Replicate(): FSDP with tensor parallelism is not supported.",
             )
         placements.append(axis)
-    coordinates = mesh.get("_coordinate_on_dim") if isinstance(mesh, Mesh) else None
+    coordinates = mesh.get("_coordinate_on_dim") if is_made(mesh, "DeviceMesh") else None
     if coordinates is None and len(placements) == 1:
         coordinates = (rank,)
     if not placements or not is_shape(coordinates):

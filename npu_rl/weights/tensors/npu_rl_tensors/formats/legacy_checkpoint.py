@@ -17,7 +17,7 @@ from ..regular_file import read_regular
 from ..tensor_error import TensorError
 from ..untrusted_values import odd_name
 from .tensor_views import OpenFiles, TensorView, TensorViews
-from .torch_files import SavedTensor, read_saved
+from .torch_files import SavedFile
 
 TRACKER = "latest_checkpointed_iteration.txt"
 _LONGEST = 64  # bytes of the tracker
@@ -83,15 +83,17 @@ def read_rank_file(path: Path, files: OpenFiles) -> TensorViews:
     Raises:
         TensorError: If the file is not torch.save's, is truncated, or names code that doesn't belong in it.
     """
-    model = _model(read_saved(files, path), path)
+    saved = SavedFile(files, path)
+    model = _model(saved.content, path)
     tensors: dict[str, TensorView] = {}
     objects: list[str] = []
     odd = odd_name(model)
     if odd is not None:
         raise _invalid(path, f"It names a tensor {odd}.")
     for name, value in model.items():
-        if isinstance(value, SavedTensor):
-            tensors[name] = value.view(files, name)
+        tensor = saved.tensor(value)
+        if tensor is not None:
+            tensors[name] = tensor.view(files, name)
         else:
             objects.append(name)
     return TensorViews(tensors, objects=tuple(objects))

@@ -21,17 +21,13 @@ from ..safetensors_file import parse_json
 from ..tensor_error import TensorError
 from ..untrusted_values import is_file_name, is_shape, is_size, odd_name, shown
 from .boxes import Box, any_overlap, origin, overlap
-from .restricted_pickle import Globals, Inert, Pickled, read_pickle
+from .inert_pickle import LARGEST, is_made, read_pickle
 from .tensor_views import OpenFiles, Part, TensorView, TensorViews, read_assembled
-from .torch_files import SavedTensor, read_saved, torch_globals
+from .torch_files import SavedFile, dtype_of
 
 METADATA = ".metadata"
 CONFIG = "metadata.json"
-_LIMIT = 1 << 30  # bytes of .metadata
 _LARGEST_CONFIG = 1 << 20  # bytes; Megatron-core writes 100
-# Megatron-core keeps the plan of each rank in it, as `all_local_plans` (dist_checkpointing/strategies/
-# state_dict_saver.py:144@core_v0.12.1); torch the folder, as a path.
-_INERT = ("megatron", "pathlib", "torch.distributed.checkpoint.planner")
 # DistributedOptimizer.sharded_state_dict and ChainedOptimizer's prefix@core_v0.12.1 (megatron/core/optimizer/)
 _TRAINING_STATE = re.compile(r"(chained_\d+\.)*optimizer\.")
 
@@ -65,7 +61,7 @@ def read_dist_checkpoint(folder: Path, files: OpenFiles) -> TensorViews:
     tensors: dict[str, TensorView] = {}
     objects: list[str] = []
     for key, entry in stored.items():
-        if isinstance(entry, _Bytes) or _TRAINING_STATE.match(key):
+        if is_made(entry, "BytesStorageMetadata") or _TRAINING_STATE.match(key):
             objects.append(key)
         else:
             tensors[key] = _tensor(key, entry, places.get(key, []), folder, files)
@@ -93,9 +89,9 @@ def _read_metadata(folder: Path, files: OpenFiles) -> tuple[dict[str, Any], dict
     path = folder / METADATA
     _check_config(folder)
     size = files.size(path)
-    if size > _LIMIT:
-        raise _invalid(path, f"It has {size} bytes of at most {_LIMIT}.")
-    metadata = read_pickle(bytes(files.read(path, 0, size)), str(path), _known(), inert=_INERT)
+    if size > LARGEST:
+        raise _invalid(path, f"It has {size} bytes of at most {LARGEST}.")
+    metadata = read_pickle(bytes(files.read(path, 0, size)), str(path))
     return _fields(metadata, path)
 
 
@@ -115,63 +111,23 @@ def _check_config(folder: Path) -> None:
         )
 
 
-class _Bytes(Pickled):
-    pass
-
-
-class _Tensor(Pickled):
-    pass
-
-
-class _ChunkRecord(Pickled):
-    pass
-
-
-class _Index(Pickled):
-    pass
-
-
-class _Place(Pickled):
-    pass
-
-
-def _known() -> Globals:
-    known = torch_globals()
-    at = "torch.distributed.checkpoint.metadata"
-    known |= {
-        (at, "Metadata"): Pickled,
-        (at, "TensorProperties"): Pickled,
-        (at, "TensorStorageMetadata"): _Tensor,
-        (at, "BytesStorageMetadata"): _Bytes,
-        (at, "ChunkStorageMetadata"): _ChunkRecord,
-        (at, "MetadataIndex"): _Index,
-        (at, "StorageMeta"): Pickled,
-        (at, "_MEM_FORMAT_ENCODING"): Inert,
-        ("torch.distributed.checkpoint.filesystem", "_StorageInfo"): _Place,
-    }
-    # torch 2.1 to 2.3 had TensorProperties elsewhere, and StorageMeta nowhere.
-    known["torch.distributed._shard.sharded_tensor.metadata", "TensorProperties"] = Pickled
-    known["torch.distributed._shard.sharded_tensor.metadata", "MEM_FORMAT_ENCODING"] = Inert
-    return known
-
-
 def _fields(metadata: Any, path: Path) -> tuple[dict[str, Any], dict[str, list[tuple[Any, Any]]]]:
     """Return the stored entries by key, and each key's chunks as (index, location in a file)."""
-    stored = metadata.get("state_dict_metadata") if isinstance(metadata, Pickled) else None
-    places = metadata.get("storage_data") if isinstance(metadata, Pickled) else None
+    stored = metadata.get("state_dict_metadata") if is_made(metadata, "Metadata") else None
+    places = metadata.get("storage_data") if is_made(metadata, "Metadata") else None
     if not isinstance(stored, dict) or not isinstance(places, dict):
         raise _invalid(path, "This is not a metadata file of torch.distributed.checkpoint.")
     by_key: dict[str, list[tuple[Any, Any]]] = {}
     for index, place in places.items():
-        key = index.get("fqn") if isinstance(index, _Index) else None
-        if not isinstance(key, str) or not isinstance(place, _Place):
+        key = index.get("fqn") if is_made(index, "MetadataIndex") else None
+        if not isinstance(key, str) or not is_made(place, "_StorageInfo"):
             raise _invalid(path, "Invalid entry in its storage_data.")
         by_key.setdefault(key, []).append((index, place))
     odd = odd_name(stored)
     if odd is not None:
         raise _invalid(path, f"It names a tensor {odd}.")
     for key, entry in stored.items():
-        if not isinstance(entry, (_Tensor, _Bytes)):
+        if not is_made(entry, "TensorStorageMetadata") and not is_made(entry, "BytesStorageMetadata"):
             raise _invalid(path, f"The entry of {key} is neither a tensor nor an object.")
     return stored, by_key
 
@@ -182,12 +138,12 @@ def _tensor(
     path = folder / METADATA
     shape, properties = entry.get("size"), entry.get("properties")
     dtype = _dtype(properties)
-    if not _is_shape(shape) or not isinstance(dtype, torch.dtype):
+    if not _is_shape(shape) or dtype is None:
         raise _invalid(path, f"The entry of {key} has no shape or no dtype.")
     sizes: dict[tuple[int, ...], tuple[int, ...]] = {}
     described = entry.get("chunks") or ()
     for chunk in described if isinstance(described, (list, tuple)) else (described,):
-        if not isinstance(chunk, _ChunkRecord) or not _is_shape(chunk.get("offsets")):
+        if not is_made(chunk, "ChunkStorageMetadata") or not _is_shape(chunk.get("offsets")):
             raise _invalid(path, f"Invalid chunk of {key}.")
         if chunk.get("offsets") in sizes:
             raise _invalid(path, f"{key} has two chunks at {list(chunk.get('offsets'))}.")
@@ -220,13 +176,13 @@ def _tensor(
     return TensorView(key, shape, dtype, str(path), read)
 
 
-def _dtype(properties: Any) -> Any:
-    if not isinstance(properties, Pickled):
+def _dtype(properties: Any) -> torch.dtype | None:
+    if not is_made(properties, "TensorProperties"):
         return None
-    state = properties.get("state")
+    state = properties.state
     if isinstance(state, tuple) and state:  # TensorProperties.__getstate__
-        return state[0]
-    return properties.get("dtype")
+        return dtype_of(state[0])
+    return dtype_of(properties.get("dtype"))
 
 
 def _is_shape(value: Any) -> bool:
@@ -264,8 +220,9 @@ def _check_cover(key: str, shape: tuple[int, ...], chunks: list[_Chunk], path: P
 
 
 def _read_chunk(key: str, dtype: torch.dtype, chunk: _Chunk, files: OpenFiles, box: Box) -> torch.Tensor:
-    found = read_saved(files, chunk.file, chunk.start, chunk.length)
-    if not isinstance(found, SavedTensor) or found.shape != chunk.shape or found.dtype != dtype:
+    saved = SavedFile(files, chunk.file, chunk.start, chunk.length)
+    found = saved.tensor(saved.content)
+    if found is None or found.shape != chunk.shape or found.dtype != dtype:
         raise TensorError(
             "A file and the metadata disagree",
             where=f"{chunk.file} at byte {chunk.start}",

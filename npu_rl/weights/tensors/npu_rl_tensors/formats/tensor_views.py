@@ -87,7 +87,11 @@ class OpenFiles:
         view, done = memoryview(data), 0
         handle = self._handle(path)
         while done < count:
-            got = os.preadv(handle, [view[done : done + (1 << 30)]], start + done)
+            try:
+                got = os.preadv(handle, [view[done : done + (1 << 30)]], start + done)
+            except OSError as error:
+                error.filename = str(path)
+                raise
             if got == 0:
                 raise TensorError(
                     "A file is truncated",

@@ -1,4 +1,4 @@
-"""Files written by torch.save: the offset of each tensor, read with a restricted unpickler.
+"""Files written by torch.save: where each tensor is.
 
 Such a file is a zip archive, nothing in it compressed: `data.pkl`, and one entry for each storage
 (torch/serialization.py, `_save`). A tensor is a call of `torch._utils._rebuild_tensor_v2` with its storage, offset,
@@ -12,23 +12,31 @@ import math
 import struct
 import zipfile
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
 
 from ..tensor_error import TensorError
-from ..untrusted_values import is_shape, shown
+from ..untrusted_values import is_shape, is_size
 from .boxes import Box, row_major
-from .restricted_pickle import LARGEST, Globals, Inert, Ordered, read_pickle
+from .inert_pickle import LARGEST, Inert, is_made, read_pickle
 from .tensor_views import OpenFiles, TensorView, read_strided
 
-_SMALL = 64 * 1024  # bytes
 _LOCAL_HEADER, _LOCAL_MAGIC = 30, b"PK\x03\x04"  # bytes before the name of an entry, and the first of them
 _AGAIN = "Copy or download it again."
-_INERT = ("argparse", "megatron", "mindspeed", "mindspeed_llm", "mindspeed_rl", "numpy", "_codecs")
+_STORAGES = {
+    "BFloat16Storage": torch.bfloat16,
+    "HalfStorage": torch.float16,
+    "FloatStorage": torch.float32,
+    "DoubleStorage": torch.float64,
+    "CharStorage": torch.int8,
+    "ShortStorage": torch.int16,
+    "IntStorage": torch.int32,
+    "LongStorage": torch.int64,
+    "ByteStorage": torch.uint8,
+    "BoolStorage": torch.bool,
+}
 
 
 @dataclass(frozen=True)
@@ -54,115 +62,103 @@ class SavedTensor:
         return TensorView(name, self.shape, self.dtype, str(self.path), read, reshape if dense else None)
 
 
-@dataclass(frozen=True)
-class _Storage:
-    path: Path
-    start: int
-    bytes: int
-    dtype: torch.dtype | None  # None: an untyped storage
+class SavedFile:
+    """What torch.save wrote into a file, or into a part of one.
 
-
-def read_saved(
-    files: OpenFiles,
-    path: Path,
-    start: int = 0,
-    length: int | None = None,
-    known: Globals = MappingProxyType({}),
-) -> Any:
-    """Return an object that torch.save wrote, with each tensor as a SavedTensor.
-
-    `start` and `length` select a part of the file. Other objects, such as a run's arguments, are read as `Inert`.
-    `known`: further stand-ins.
+    Attributes:
+        content: The object, with each tensor as what `tensor` takes.
 
     Raises:
         TensorError: If the file is not torch.save's, is truncated, or names code that doesn't belong in it.
     """
-    size = files.size(path)
-    length = size - start if length is None else length
-    if start < 0 or length < 0 or start + length > size:
-        raise TensorError(
-            "A file is truncated",
-            where=str(path),
-            why=f"It has {size} bytes, and the object at byte {start} ends at {start + length}.",
-            hint=_AGAIN,
-        )
-    where = f"{path}" if start == 0 else f"{path} at byte {start}"
-    archive = _Archive(files, path, start, length, where)
 
-    def storage(pid: Any) -> _Storage:
-        if not (isinstance(pid, tuple) and len(pid) == 5 and pid[0] == "storage" and isinstance(pid[2], str)):
-            raise _damaged(where, "It has a persistent id that is not a storage.")
-        begin, count = archive.place(f"data/{pid[2]}")
-        kind = pid[1]
-        if not isinstance(kind, _StorageKind):
-            raise _damaged(where, f"The type of a storage is {shown(kind)}.")
-        return _Storage(path, begin, count, kind.dtype)
+    def __init__(self, files: OpenFiles, path: Path, start: int = 0, length: int | None = None) -> None:
+        size = files.size(path)
+        self._files, self._path, self._start = files, path, start
+        self._length = size - start if length is None else length
+        self._where = f"{path}" if start == 0 else f"{path} at byte {start}"
+        if start + self._length > size:
+            raise TensorError(
+                "A file is truncated",
+                where=str(path),
+                why=f"It has {size} bytes, and the object at byte {start} ends at {start + self._length}.",
+                hint=_AGAIN,
+            )
+        self._entries = self._read_entries()
+        if "byteorder" in self._entries and self._read("byteorder", 10) != b"little":
+            raise TensorError("A file was written on a big-endian machine", where=self._where)
+        self.content = read_pickle(self._read("data.pkl", LARGEST), self._where)
 
-    if archive.text("byteorder") not in (None, "little"):
-        raise TensorError("A file was written on a big-endian machine", where=where)
-    data = archive.bytes("data.pkl")
-    return read_pickle(data, where, {**_known(), **known}, inert=_INERT, persistent=storage)
+    def tensor(self, value: Any) -> SavedTensor | None:
+        """Return where a tensor is; None of what is no tensor. Raises TensorError for one beyond its storage."""
+        if is_made(value, "_rebuild_parameter"):
+            value = value.args[0] if value.args else None
+        if not is_made(value, "_rebuild_tensor_v2") and not is_made(value, "_rebuild_tensor_v3"):
+            return None
+        return self.rebuilt(value.args)
 
+    def rebuilt(self, arguments: Any) -> SavedTensor:
+        """Return where a tensor is, by the arguments of torch._utils._rebuild_tensor_v2, or _v3 with its dtype."""
+        if not isinstance(arguments, tuple) or len(arguments) < 4:
+            raise self._damaged("A tensor has no storage, offset, size and stride.")
+        storage, offset, shape, stride = arguments[:4]
+        if not (isinstance(storage, tuple) and len(storage) == 5 and isinstance(storage[2], str)):
+            raise self._damaged("A tensor has no storage.")
+        kind = storage[1].name.rpartition(".")[2] if is_class(storage[1]) else ""
+        dtype = _STORAGES.get(kind) or dtype_of(arguments[6] if len(arguments) > 6 else None)
+        if dtype is None or not (is_size(offset) and is_shape(shape) and is_shape(stride)):
+            raise self._damaged("A tensor has no dtype, or an invalid offset, size or stride.")
+        begin, count = self._place(f"data/{storage[2]}")
+        span = 1 + sum((n - 1) * step for n, step in zip(shape, stride, strict=False))
+        beyond = 0 not in shape and (offset + span) * dtype.itemsize > count
+        if len(shape) != len(stride) or beyond or math.prod(shape) > max(count, 1):
+            raise self._damaged(
+                f"A tensor {list(shape)} in {dtype} needs more than the {count} bytes of its storage."
+            )
+        return SavedTensor(self._path, begin + offset * dtype.itemsize, tuple(shape), tuple(stride), dtype)
 
-class _Archive:
-    def __init__(self, files: OpenFiles, path: Path, start: int, length: int, where: str) -> None:
-        self._files, self._path, self._start, self._length, self._where = files, path, start, length, where
+    def _read_entries(self) -> dict[str, zipfile.ZipInfo]:
+        """Return the archive's entries by their names in its folder."""
         try:
-            with zipfile.ZipFile(_part(files, path, start, length)) as archive:
-                entries = archive.infolist()
+            part = _Part(self._files, self._path, self._start, self._length)
+            with zipfile.ZipFile(part) as archive:
+                entries: list[zipfile.ZipInfo] = archive.infolist()
         except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError) as error:
-            raise _damaged(where, f"{error}; the format of torch before 1.6 is not read.") from error
+            raise self._damaged(f"{error}; the format of torch before 1.6 is not read.") from error
         # torch reads from the folder of the first entry, whatever the case (caffe2/serialize/inline_container.cc)
-        prefix = entries[0].filename.partition("/")[0] + "/" if entries else ""
-        self._entries: dict[str, zipfile.ZipInfo] = {}
-        folded: set[str] = set()
-        for entry in entries:
-            name = entry.filename
-            if not name.startswith(prefix):
-                raise _damaged(where, f"It has {shown(name)}, which is not in its folder {shown(prefix)}.")
-            if name.lower() in folded:
-                raise _damaged(where, f"It has {shown(name)} twice.")
-            folded.add(name.lower())
-            self._entries[name.removeprefix(prefix)] = entry
-        if "data.pkl" not in self._entries:
-            raise _damaged(where, "It has no data.pkl.")
+        names = [entry.filename for entry in entries]
+        prefix = names[0].partition("/")[0] + "/" if names else ""
+        if len({name.lower() for name in names}) < len(names) or not all(n.startswith(prefix) for n in names):
+            raise self._damaged("Two of its entries have one name, or one is outside of its folder.")
+        return {entry.filename.removeprefix(prefix): entry for entry in entries}
 
-    def place(self, name: str) -> tuple[int, int]:
+    def _place(self, name: str) -> tuple[int, int]:
         """Return the file offset and the size of an entry's bytes."""
         entry = self._entries.get(name)
         if entry is None:
-            raise _damaged(self._where, f"It has no entry {name}.")
-        if (
-            entry.compress_type != zipfile.ZIP_STORED
-            or entry.flag_bits & 1
-            or entry.compress_size != entry.file_size
-        ):
-            raise _damaged(self._where, f"{name} is compressed or encrypted, which torch.save never writes.")
+            raise self._damaged(f"It has no entry {ascii(name)[:100]}.")
+        stored = entry.compress_type == zipfile.ZIP_STORED and entry.compress_size == entry.file_size
+        if not stored or entry.flag_bits & 1:
+            raise self._damaged(f"{name} is compressed or encrypted, which torch.save never writes.")
         at = entry.header_offset
-        if at + _LOCAL_HEADER > self._length:
-            raise _damaged(self._where, f"{name} begins after the file's end.")
-        header = self._files.read(self._path, self._start + at, _LOCAL_HEADER)
-        if header[:4] != _LOCAL_MAGIC:
-            raise _damaged(self._where, f"{name} does not begin where the archive's list has it.")
-        begin = at + _LOCAL_HEADER + sum(struct.unpack("<HH", header[26:30]))  # of name and extra field
-        if begin + entry.file_size > self._length:
-            raise _damaged(self._where, f"{name} ends after the file's end.")
+        header = b""
+        if at + _LOCAL_HEADER <= self._length:
+            header = self._files.read(self._path, self._start + at, _LOCAL_HEADER)
+        begin = at + _LOCAL_HEADER
+        if header[:4] == _LOCAL_MAGIC:
+            begin += sum(struct.unpack("<HH", header[26:30]))  # of name and extra field
+        if header[:4] != _LOCAL_MAGIC or begin + entry.file_size > self._length:
+            raise self._damaged(f"{name} is not where the archive's list has it.")
         return self._start + begin, entry.file_size
 
-    def bytes(self, name: str, most: int = LARGEST) -> bytes:
-        begin, count = self.place(name)
+    def _read(self, name: str, most: int) -> bytes:
+        begin, count = self._place(name)
         if count > most:
-            raise _damaged(self._where, f"{name} has {count} bytes of at most {most}.")
+            raise self._damaged(f"{name} has {count} bytes of at most {most}.")
         return bytes(self._files.read(self._path, begin, count))
 
-    def text(self, name: str) -> str | None:
-        return self.bytes(name, most=100).decode("ascii", "replace") if name in self._entries else None
-
-
-def _part(files: OpenFiles, path: Path, start: int, length: int) -> Any:
-    """Return a part of a file. Small parts, such as a norm's, are read at once."""
-    small = length <= _SMALL
-    return io.BytesIO(files.read(path, start, length)) if small else _Part(files, path, start, length)
+    def _damaged(self, why: str) -> TensorError:
+        return TensorError("Invalid file of torch.save", where=self._where, why=why, hint=_AGAIN)
 
 
 class _Part:
@@ -181,9 +177,9 @@ class _Part:
         self._at = at
         return at
 
-    def read(self, size: int | None = -1) -> bytes:
+    def read(self, size: int = -1) -> bytes:
         left = max(self._length - self._at, 0)
-        count = left if size is None or size < 0 else min(size, left)
+        count = left if size < 0 else min(size, left)
         if count > LARGEST:
             raise OSError(f"its list of entries would have {count} bytes")
         data = bytes(self._files.read(self._path, self._start + self._at, count))
@@ -191,104 +187,13 @@ class _Part:
         return data
 
 
-@dataclass(frozen=True)
-class _StorageKind:
-    dtype: torch.dtype | None
-
-    def __setstate__(self, state: Any) -> None:
-        raise ValueError("an attribute of a storage's type")  # of all files that are read
+def is_class(value: Any) -> bool:
+    """Return whether a value of a pickle is a class or function that it names."""
+    return isinstance(value, type) and issubclass(value, Inert)
 
 
-def torch_globals() -> dict[tuple[str, str], Any]:
-    """Return the names that any torch file may contain, such as dtypes."""
-    names = (
-        "bfloat16 float16 float32 float64 int8 int16 int32 int64 uint8 bool float8_e4m3fn float8_e5m2 complex64 "
-        "complex128"
-    )
-    found: dict[tuple[str, str], Any] = {
-        ("torch", name): getattr(torch, name) for name in names.split() if hasattr(torch, name)
-    }
-    found["torch", "Size"] = _size
-    found["torch", "device"] = _kept("torch.device")
-    found["collections", "OrderedDict"] = Ordered
-    found["torch.serialization", "_get_layout"] = _kept("torch.layout")
-    return found
-
-
-def _kept(of: str) -> type[Inert]:
-    return type("Inert", (Inert,), {"of": of})
-
-
-def _size(values: Any = ()) -> tuple[int, ...]:
-    found = tuple(values)
-    if is_shape(found):
-        return tuple(found)
-    raise ValueError(f"a size that no tensor has, of {len(found)} axes")
-
-
-@lru_cache(maxsize=1)
-def _known() -> Globals:
-    kinds = {
-        "BFloat16Storage": torch.bfloat16,
-        "HalfStorage": torch.float16,
-        "FloatStorage": torch.float32,
-        "DoubleStorage": torch.float64,
-        "CharStorage": torch.int8,
-        "ShortStorage": torch.int16,
-        "IntStorage": torch.int32,
-        "LongStorage": torch.int64,
-        "ByteStorage": torch.uint8,
-        "BoolStorage": torch.bool,
-        "UntypedStorage": None,
-    }
-    known: dict[tuple[str, str], Any] = dict(torch_globals())
-    known |= {("torch", name): _StorageKind(dtype) for name, dtype in kinds.items()}
-    known["torch.storage", "UntypedStorage"] = _StorageKind(None)
-    known["torch._utils", "_rebuild_tensor_v2"] = rebuild_tensor
-    known["torch._utils", "_rebuild_tensor_v3"] = _tensor_of_dtype
-    known["torch._utils", "_rebuild_parameter"] = _parameter
-    known["_io", "BytesIO"] = _kept("io.BytesIO")
-    known["collections", "defaultdict"] = _default_dict
-    known["builtins", "dict"] = dict
-    known["builtins", "set"] = set
-    return known
-
-
-def _default_dict(_factory: Any = None, *_more: Any) -> dict[Any, Any]:
-    return {}
-
-
-def rebuild_tensor(storage: Any, offset: Any, shape: Any, stride: Any, *_more: Any) -> Any:
-    """Stand in for torch._utils._rebuild_tensor_v2."""
-    if not isinstance(storage, _Storage) or storage.dtype is None:
-        raise ValueError("a tensor without a storage of its type")
-    return _checked(storage, storage.dtype, offset, shape, stride)
-
-
-def _tensor_of_dtype(
-    storage: Any, offset: Any, shape: Any, stride: Any, _grad: Any, _hooks: Any, dtype: Any, *_more: Any
-) -> Any:
-    if not isinstance(storage, _Storage) or not isinstance(dtype, torch.dtype):
-        raise ValueError("a tensor without a storage or a dtype")
-    return _checked(storage, dtype, offset, shape, stride)
-
-
-def _parameter(data: Any, *_more: Any) -> Any:
-    return data
-
-
-def _checked(storage: _Storage, dtype: torch.dtype, offset: Any, shape: Any, stride: Any) -> SavedTensor:
-    """Raise ValueError if the tensor extends beyond its storage."""
-    shape, stride = _size(shape), _size(stride)
-    if len(shape) != len(stride) or type(offset) is not int or offset < 0:
-        raise ValueError(f"a tensor of shape {list(shape)} with the stride {list(stride)}")
-    span = 0 if 0 in shape else 1 + sum((n - 1) * step for n, step in zip(shape, stride, strict=True))
-    if (offset + span) * dtype.itemsize > storage.bytes or math.prod(shape) > max(storage.bytes, 1):
-        raise ValueError(
-            f"a tensor {list(shape)} in {dtype} needs more than the {storage.bytes} bytes of its storage"
-        )
-    return SavedTensor(storage.path, storage.start + offset * dtype.itemsize, shape, stride, dtype)
-
-
-def _damaged(where: str, why: str) -> TensorError:
-    return TensorError("Invalid file of torch.save", where=where, why=why, hint=_AGAIN)
+def dtype_of(value: Any) -> torch.dtype | None:
+    """Return the dtype that a pickle names; None of anything else."""
+    module, _, name = value.name.rpartition(".") if is_class(value) else ("", "", "")
+    found = getattr(torch, name, None) if module == "torch" else None
+    return found if isinstance(found, torch.dtype) else None
