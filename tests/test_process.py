@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 
+import psutil
 import pytest
 
 from npu_rl.common import process
@@ -240,15 +241,18 @@ def test_a_child_that_a_probe_leaves_behind_delays_nothing(tmp_path: Path, run_i
         os.kill(pid, signal.SIGKILL)
 
 
-def test_a_worker_ends_with_its_input_or_is_killed() -> None:
+def test_a_worker_is_killed_with_its_processes() -> None:
     reads = WorkerProcess(["cat"], os.environ)
-    reads.end(20)
-    assert reads.last_words() == "exit status 0"
+    reads.send("a")
+    assert reads.receive() == "a\n"
+    reads.kill()
+    assert reads.last_words() == "signal 9"
     reads.close()
-    sleeps = WorkerProcess(["sleep", "600"], os.environ)
-    sleeps.end(0.1)
-    assert sleeps.last_words() == "signal 9"
-    sleeps.close()
+    forks = WorkerProcess(["sh", "-c", "sleep 600 & echo $!; wait"], os.environ)
+    child = psutil.Process(int(forks.receive() or 0))
+    forks.kill()
+    forks.close()
+    assert psutil.wait_procs([child], timeout=20)[1] == []
 
 
 def test_the_fake_trainer_carries_the_variable_the_plan_names() -> None:

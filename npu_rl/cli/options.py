@@ -172,15 +172,6 @@ DatasetName = Annotated[
         metavar="NAME", help="Dataset: deepscaler, gsm8k or math-lighteval.", autocompletion=dataset_names
     ),
 ]
-Ray = Annotated[
-    str | None,
-    typer.Option(
-        "--ray",
-        metavar="HOST:PORT",
-        help="Use all hosts of the Ray cluster with this head, or of this host's: auto. The head is trusted: it can "
-        "run code here. --workers is for each host.",
-    ),
-]
 Offline = Annotated[bool, typer.Option("--offline", help="Use the local store only.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for programs.")]
 

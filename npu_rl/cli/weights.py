@@ -10,7 +10,7 @@ import typer
 
 from npu_rl.cli.command_group import examples, group
 from npu_rl.cli.next_steps import GOES_ON, if_interrupted, tell_next
-from npu_rl.cli.options import Json, NewFolder, Python, Ray, Workers, Workspace
+from npu_rl.cli.options import Json, NewFolder, Python, Workers, Workspace
 from npu_rl.cli.show import print_report, tell
 
 if TYPE_CHECKING:
@@ -42,14 +42,12 @@ class Device(str, Enum):
 
 @examples(
     "npu-rl weights cast DeepSeek-V3-Base V3-BF16   # again: it continues",
-    "npu-rl weights cast DeepSeek-V3-Base V3-BF16 --workers 4 --ray 10.0.0.1:6766",
     "npu-rl weights cast DeepSeek-V3-Base V3-BF16 --device npu --json",
 )
 def cast(
     source: Annotated[Path, typer.Argument(metavar="IN", help="The folder of the checkpoint in FP8.")],
     target: NewFolder,
     workers: Workers = None,
-    ray: Ray = None,
     device: Annotated[
         Device, typer.Option("--device", help="The computing device; the bytes are the same.")
     ] = Device.cpu,
@@ -64,14 +62,11 @@ def cast(
     command continues.
     """
     from npu_rl.cli.weights_progress import watching
-    from npu_rl.common.errors import UsageError
     from npu_rl.common.user_path import user_path
     from npu_rl.weights.checkpoints.cast_weights import cast_weights
-    from npu_rl.weights.checkpoints.choose_workers import pool_of
+    from npu_rl.weights.checkpoints.worker_pool import pool_of
 
-    if ray is not None and device is not Device.cpu:
-        raise UsageError("--ray casts on CPUs only", hint="Leave out --device, or --ray.")
-    pool = pool_of(interpreter(python, workspace), workers, inherit_path=device is Device.npu, ray=ray)
+    pool = pool_of(interpreter(python, workspace), workers, inherit_path=device is Device.npu)
     if_interrupted(GOES_ON)
     with watching() as watch:
         report = cast_weights(
@@ -100,7 +95,7 @@ def interpreter(python: str | None, workspace: Path | None) -> str:
 
 
 def _cast_text(report: CastReport) -> str:
-    from npu_rl.cli.weights_progress import last_lines
+    from npu_rl.cli.weights_progress import last_line
     from npu_rl.common.printable import one_line
 
     figures = report.plan.to_json()
@@ -116,5 +111,5 @@ def _cast_text(report: CastReport) -> str:
         f"  files:    {len(figures['files']['copied'])} copied"
         + (f"; not copied: {', '.join(left)}" if left else ""),
     ]
-    lines += last_lines(report.workers.get("hosts"), report.seconds, report.kept, "shards")
+    lines.append(last_line(report.seconds, report.kept, "shards"))
     return "\n".join(lines) + "\n"

@@ -10,7 +10,7 @@ import typer
 
 from npu_rl.cli.command_group import examples
 from npu_rl.cli.next_steps import STARTS_OVER, if_interrupted, tell_next
-from npu_rl.cli.options import Config, ExpertsOverTensor, Json, Python, Ray, Workers, Workspace
+from npu_rl.cli.options import Config, ExpertsOverTensor, Json, Python, Workers, Workspace
 from npu_rl.cli.weights import checkpoint_folder, interpreter
 
 _SHOWN = 5  # differences and names in the text; --json has more
@@ -44,7 +44,6 @@ def audit(
     config: Config = None,
     extend: ExpertsOverTensor = True,
     workers: Workers = None,
-    ray: Ray = None,
     workspace: Workspace = None,
     python: Python = None,
     json: Json = False,
@@ -61,7 +60,7 @@ def audit(
     from npu_rl.cli.weights_progress import watching
     from npu_rl.common.user_path import user_path
     from npu_rl.weights.checkpoints.audit_weights import AuditOptions, audit_weights
-    from npu_rl.weights.checkpoints.choose_workers import pool_of
+    from npu_rl.weights.checkpoints.worker_pool import pool_of
 
     options = AuditOptions(
         checkpoint_folder(a),
@@ -72,7 +71,7 @@ def audit(
     )
     if_interrupted(STARTS_OVER)
     with watching("comparing", "groups of tensors", "to compare") as watch:
-        report = audit_weights(options, pool_of(interpreter(python, workspace), workers, ray=ray), watch)
+        report = audit_weights(options, pool_of(interpreter(python, workspace), workers), watch)
     print_report(report, audit_text(report), as_json=json)
     if report["result"] != "equal":
         raise typer.Exit(1)

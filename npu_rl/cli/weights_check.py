@@ -54,7 +54,7 @@ def check(
     from npu_rl.common.errors import UsageError
     from npu_rl.recipes.checkpoints.checkpoint_of_recipe import CheckpointOfRecipe
     from npu_rl.weights.checkpoints.check_weights import check_weights, is_checkpoint
-    from npu_rl.weights.checkpoints.choose_workers import pool_of
+    from npu_rl.weights.checkpoints.worker_pool import pool_of
 
     if write and verify:
         raise UsageError("--write-hashes conflicts with --verify-hashes", hint="Give one of them.")

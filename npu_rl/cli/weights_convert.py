@@ -10,7 +10,7 @@ import typer
 
 from npu_rl.cli.command_group import examples
 from npu_rl.cli.next_steps import GOES_ON, if_interrupted, tell_next
-from npu_rl.cli.options import Config, ExpertsOverTensor, Json, NewFolder, Python, Ray, Workers, Workspace
+from npu_rl.cli.options import Config, ExpertsOverTensor, Json, NewFolder, Python, Workers, Workspace
 from npu_rl.cli.weights import checkpoint_folder, interpreter
 
 if TYPE_CHECKING:
@@ -44,7 +44,6 @@ def convert(
     config: Config = None,
     extend: ExpertsOverTensor = True,
     workers: Workers = None,
-    ray: Ray = None,
     workspace: Workspace = None,
     python: Python = None,
     json: Json = False,
@@ -58,8 +57,8 @@ def convert(
     from npu_rl.cli.show import print_report
     from npu_rl.cli.weights_progress import watching
     from npu_rl.common.user_path import user_path
-    from npu_rl.weights.checkpoints.choose_workers import pool_of
     from npu_rl.weights.checkpoints.convert_weights import ConvertOptions, convert_weights
+    from npu_rl.weights.checkpoints.worker_pool import pool_of
 
     options = ConvertOptions(
         checkpoint_folder(original),
@@ -70,7 +69,7 @@ def convert(
     )
     if_interrupted(GOES_ON)
     with watching("converting", "files", "to write") as watch:
-        report = convert_weights(options, pool_of(interpreter(python, workspace), workers, ray=ray), watch)
+        report = convert_weights(options, pool_of(interpreter(python, workspace), workers), watch)
     print_report(report, _text(report), as_json=json)
     if not json:
         model = () if config is None else ("--model-config", config)
@@ -96,7 +95,7 @@ def _layout(recipe: str | None, to: Target | None) -> OutputLayout:
 
 
 def _text(of: dict[str, Any]) -> str:
-    from npu_rl.cli.weights_progress import last_lines
+    from npu_rl.cli.weights_progress import last_line
 
     ranks = of["output"]["ranks"]
     divided = f", TP{ranks['tensor']} PP{len(ranks['layers']) or ranks['stages']} EP{ranks['expert']}"
@@ -115,5 +114,5 @@ def _text(of: dict[str, Any]) -> str:
         lines.append(
             f"  rounded:  {len(of['rounded'])} tensors to a narrower dtype, such as {of['rounded'][0]}"
         )
-    lines += last_lines(of.get("hosts"), of["seconds"], of["files_kept"], "files")
+    lines.append(last_line(of["seconds"], of["files_kept"], "files"))
     return "\n".join(lines) + "\n"

@@ -55,7 +55,7 @@ def export(
         run_checkpoint,
     )
     from npu_rl.training.run.export_run import ExportOptions, export_run
-    from npu_rl.weights.checkpoints.choose_workers import pool_of
+    from npu_rl.weights.checkpoints.worker_pool import pool_of
 
     chosen = interpreter(python, workspace)
     record = find_record(run, workspace)

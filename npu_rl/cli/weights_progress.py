@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from npu_rl.cli.show import rich_progress, tell
-from npu_rl.weights.checkpoints.resumable_output import WorkProgress
+from npu_rl.weights.checkpoints.output_folder import WorkProgress
 
 
 @contextlib.contextmanager
@@ -48,17 +48,13 @@ def reading(total: int) -> Iterator[Callable[[int], None]]:
             bar.end()
 
 
-def last_lines(hosts: list[dict[str, Any]] | None, seconds: float, kept: int, units: str) -> list[str]:
-    """Return the end of a report: each Ray host's share of the work, the duration, and units from before."""
-    listed = ", ".join(f"{host['tasks']} on {host['host']} ({host['ip']})" for host in hosts or ())
-    lines = [f"  hosts:    {listed}"] if hosts else []
-    there = f"; {kept} {units} were there from before" if kept else ""
-    return [
-        *lines,
-        f"Done in {seconds:.1f} s{there}."
-        if seconds
-        else "It was finished before, and each file has its size; `npu-rl weights audit` compares the values.",
-    ]
+def last_line(seconds: float, kept: int, units: str) -> str:
+    """Return the end of a report: the duration, and the units that were there from before."""
+    if not seconds:
+        return (
+            "It was finished before, and each file has its size; `npu-rl weights audit` compares the values."
+        )
+    return f"Done in {seconds:.1f} s" + (f"; {kept} {units} were there from before." if kept else ".")
 
 
 class _Lines(WorkProgress):
@@ -68,11 +64,6 @@ class _Lines(WorkProgress):
     def begin(self, total: int, done: int) -> None:
         there = f", {done / 1e9:.1f} GB of them from before" if done else ""
         tell(f"{total / 1e9:.1f} GB {self._goal}{there}")
-
-    def damaged(self, names: Sequence[str]) -> None:
-        if names:
-            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-            tell(f"Written again, since they changed or have no checksum: {', '.join(names[:3])}{more}")
 
     def shard(self, name: str, done: int, total: int) -> None:
         tell(f"[{done}/{total}] {name}")

@@ -328,23 +328,9 @@ class WorkerProcess:
         how = f"signal {-code}" if code < 0 else f"exit status {code}"
         return "\n".join(filter(None, (how, _last_lines(_content(self._errors)))))
 
-    def end(self, seconds: float) -> None:
-        """Close its input and wait for it to exit; kill it after `seconds`, or if this is interrupted."""
-        assert self._process.stdin is not None
-        with contextlib.suppress(OSError):
-            self._process.stdin.close()
-        try:
-            self._process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            self.kill()
-        except BaseException:
-            self.kill()
-            raise
-
     def kill(self) -> None:
-        """Kill it, and wait for it to exit."""
-        self._process.kill()
-        self._process.wait()
+        """Kill it and its own processes, and wait for it to exit."""
+        _kill_group(self._process)
 
     def close(self) -> None:
         """Close its files, after `kill`."""

@@ -71,7 +71,7 @@ STARTS: Mapping[str, Sequence[str]] = {
         "setup -m {m} -w {w} --install --dry-run",
     ),
     "verify": ("verify -w {w} --imports",),
-    "weights cast": ("weights cast {d} {o} -w {w}", "weights cast {d} {o} -w {w} --ray 127.0.0.1:1"),
+    "weights cast": ("weights cast {d} {o} -w {w}",),
     "weights check": ("weights check {d} -w {w}",),
     "weights audit": ("weights audit {d} {d} -w {w}",),
     "weights convert": ("weights convert {d} {o} --format hf -w {w}",),

@@ -207,22 +207,25 @@ def safetensors_headers(folder: Path, m: Mutator) -> None:
             other_files(folder, checkpoint.shards).copy(folder, target)
 
 
-def an_output_journal(folder: Path, m: Mutator) -> None:
-    from npu_rl.weights.checkpoints.output_journal import NAME, OutputJournal, finished_sizes, is_unfinished
+def an_output_folder(folder: Path, m: Mutator) -> None:
+    from npu_rl.weights.checkpoints.output_folder import (
+        NOTE,
+        OutputFolder,
+        finished_sizes,
+        unfinished_command,
+    )
 
     fresh(folder)
     (folder / "a.safetensors").write_bytes(bytes(8))
-    lines: list[Any] = [{"format": 1, "input": "/x", "digest": "d"}, {"shard": "a.safetensors", "size": 8}]
+    note: dict[str, Any] = {"command": "cast", "input": "/x", "digest": "d"}
     if m.random.random() < 0.5:
-        lines.append({"finished": {"files": 1}})
-    chosen = m.random.randrange(len(lines))
-    texts = [encoded(m, line) if i == chosen else json.dumps(line).encode() for i, line in enumerate(lines)]
-    m.write(folder / NAME, b"\n".join(texts) + b"\n")
-    is_unfinished(folder)
-    finished_sizes(folder, NAME)
-    journal = OutputJournal(folder, Path("/x"), "d")
-    journal.whole({"a.safetensors"})
-    journal.close()
+        note["files"] = {"a.safetensors": 8}
+    m.write(folder / NOTE, encoded(m, note))
+    unfinished_command(folder)
+    finished_sizes(folder)
+    output = OutputFolder(folder, "cast", Path("/x"), "d")
+    output.require_unchanged()
+    output.close()
 
 
 def a_hash_list(folder: Path, m: Mutator) -> None:
@@ -412,7 +415,7 @@ KINDS: tuple[Callable[[Path, Mutator], None], ...] = (
     a_pylock,
     a_download,
     safetensors_headers,
-    an_output_journal,
+    an_output_folder,
     a_hash_list,
     checkpoint_folders,
     a_source_tree,

@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.common.bounded import hash_file
 from npu_rl.common.errors import HostError
 from npu_rl.data.downloads.verify_download import verify_download
 from npu_rl.training.record.worker_logs import keep_worker_logs
 from npu_rl.weights.checkpoints.hash_list import write_hashes
 from npu_rl.weights.checkpoints.other_files import other_files
-from npu_rl.weights.checkpoints.output_folder import sampled_crc32_of
 from tests.downloads.test_get import hub_file
 
 
@@ -49,12 +47,6 @@ def test_it_is_refused(read: Callable[[Path], None], folder: Path) -> None:
     """`weights cast` had copied 6 GB of /proc/self/pagemap after 45 s, and asked for no space."""
     with pytest.raises(HostError, match="A file has no end"):
         read(folder)
-
-
-def test_its_sum_is_unknown(folder: Path) -> None:
-    assert sampled_crc32_of(folder / "notes.txt") is None
-    with pytest.raises(OSError, match="more bytes than its size"):
-        hash_file(folder / "notes.txt")
 
 
 def test_it_is_no_log_of_a_worker(folder: Path) -> None:

@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.common.errors import WeightsError
-from npu_rl.weights.checkpoints.output_journal import NAME, OutputJournal, finished_sizes
 from npu_rl.weights.tensors.npu_rl_tensors import safetensors_file
 from tests.hostile.limits import measured_cli
-from tests.support import clean_env, cpu_below
+from tests.support import clean_env
 
 
 def test_a_header_of_as_many_tensors_as_a_checkpoint_may_have_is_read() -> None:
@@ -31,28 +29,3 @@ def test_a_header_of_a_download(tmp_path: Path) -> None:
         ["weights", "get", "deepseek-v3", "--to", tmp_path / "model", "--verify"], clean_env(tmp_path)
     )
     assert "its header is damaged" in done.text
-
-
-def test_a_journal_that_is_too_large(tmp_path: Path) -> None:
-    (tmp_path / NAME).write_text("[" + "[]," * 12_000_000 + "0]\n")
-    with pytest.raises(WeightsError, match="larger than"):
-        OutputJournal(tmp_path, tmp_path, "d")
-
-
-def test_a_journal_without_a_name(tmp_path: Path) -> None:
-    OutputJournal(tmp_path, tmp_path, "d").close()
-    with (tmp_path / NAME).open("a") as file:
-        file.write("{}\n")
-    with pytest.raises(WeightsError, match="A line lacks 'shard'"):
-        OutputJournal(tmp_path, tmp_path, "d")
-
-
-def test_a_journal_of_millions_of_lines(tmp_path: Path) -> None:
-    """`weights check` read 16 million lines of `[]` in 49 s."""
-    OutputJournal(tmp_path, tmp_path, "d").close()
-    with (tmp_path / NAME).open("ab") as file:
-        file.write(b"[]\n" * 10_000_000)
-    with cpu_below(3):
-        assert finished_sizes(tmp_path, NAME) == {}
-        with pytest.raises(WeightsError, match="more than 200000 lines"):
-            OutputJournal(tmp_path, tmp_path, "d")

@@ -11,6 +11,7 @@ from typing import Any
 
 from npu_rl.weights.checkpoints.audit_weights import AuditOptions, audit_weights
 from npu_rl.weights.checkpoints.convert_weights import ConvertOptions, convert_weights
+from npu_rl.weights.checkpoints.output_folder import NOTE
 from npu_rl.weights.checkpoints.worker_pool import Task, Workers, as_npu_rl_error
 from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
 from npu_rl.weights.tensors.npu_rl_tensors.tensor_error import TensorError
@@ -40,6 +41,13 @@ class InlineWorkers(Workers):
             except TensorError as error:
                 raise as_npu_rl_error(error) from error
             on_result(json.loads(json.dumps(value)))
+
+
+def unfinish(folder: Path) -> None:
+    """Make an output look as if it had been killed before its end."""
+    note = json.loads((folder / NOTE).read_text())
+    del note["files"]
+    (folder / NOTE).write_text(json.dumps(note))
 
 
 def convert(

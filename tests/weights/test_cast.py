@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import struct
 import sys
 from pathlib import Path
 
 import pytest
 
-from npu_rl.cli.weights_progress import watching
 from npu_rl.common.errors import NpuRlError
 from npu_rl.weights.checkpoints.cast_weights import CastReport, cast_weights
+from npu_rl.weights.checkpoints.output_folder import NOTE
 from npu_rl.weights.checkpoints.worker_pool import Workers
 from tests.weights.documented import documented_keys
 from tests.weights.tiny_checkpoint import naive_cast, read_file, tiny_fp8
@@ -74,7 +72,7 @@ def test_index_and_config_are_rewritten_and_other_files_copied(done: tuple[Path,
         "model-00002-of-00003.safetensors",
         INDEX,
         "modeling_deepseek.py",
-        "npu-rl-cast.jsonl",
+        NOTE,
         "tokenizer.json",
     ]
     figures = report.to_json()
@@ -120,24 +118,3 @@ def test_an_output_of_another_input_is_refused(done: tuple[Path, Path, CastRepor
     with pytest.raises(NpuRlError, match="The output folder belongs to another input"):
         cast(other, target)
     assert {p.name: p.read_bytes() for p in target.iterdir()} == before
-
-
-def test_a_finished_shard_that_lost_pages_is_cast_again(
-    done: tuple[Path, Path, CastReport], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Half of it was zeros, of the same size; the next cast ended with 0 and wrote the index."""
-    source, finished, _ = done
-    target = tmp_path / "out"
-    shutil.copytree(finished, target)
-    journal = target / "npu-rl-cast.jsonl"
-    journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:-1]))
-    (target / INDEX).unlink()
-    damaged = max(target.glob("*.safetensors"), key=lambda path: path.stat().st_size)
-    size = damaged.stat().st_size
-    os.truncate(damaged, size // 2)
-    os.truncate(damaged, size)
-    with watching() as watch:
-        report = cast_weights(source, target, Workers(sys.executable, 1), watch=watch)
-    assert report.kept == len(list(target.glob("*.safetensors"))) - 1
-    assert f"Written again, since they changed or have no checksum: {damaged.name}" in capsys.readouterr().err
-    assert all_tensors(target) == all_tensors(finished)

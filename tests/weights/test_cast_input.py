@@ -12,6 +12,7 @@ import pytest
 
 from npu_rl.common.errors import HostError, NpuRlError, UsageError, WeightsError
 from npu_rl.weights.checkpoints.cast_weights import cast_weights, plan_cast
+from npu_rl.weights.checkpoints.output_folder import NOTE, OutputFolder
 from npu_rl.weights.checkpoints.worker_pool import Workers
 from tests.weights.inline_workers import InlineWorkers, interpreter, limited
 from tests.weights.tiny_checkpoint import change_json, f32, read_file, tiny_fp8, write_file
@@ -155,13 +156,11 @@ def test_a_small_disk_is_found_before_anything_starts(tmp_path: Path) -> None:
 
 
 def test_another_cast_into_the_folder_is_refused(tmp_path: Path) -> None:
-    from npu_rl.weights.checkpoints.output_journal import OutputJournal
-
     source = tiny_fp8(tmp_path / "in")
-    journal = OutputJournal(tmp_path / "out", source, plan_cast(source).digest)
+    output = OutputFolder(tmp_path / "out", "cast", source, plan_cast(source).digest)
     with pytest.raises(UsageError, match="Another process writes into the output folder"):
         cast_weights(source, tmp_path / "out", Workers("none", 1))
-    journal.close()
+    output.close()
 
 
 def test_a_model_of_the_same_layout_is_another_input(tmp_path: Path) -> None:
@@ -174,7 +173,7 @@ def test_a_model_of_the_same_layout_is_another_input(tmp_path: Path) -> None:
 
 def test_an_interpreter_without_torch_is_named(tmp_path: Path) -> None:
     source = tiny_fp8(tmp_path / "in")
-    code = "import sys; sys.path.insert(0, '$PYTHONPATH'); sys.argv = ['', '1']; "
+    code = "import sys; sys.path.insert(0, '$PYTHONPATH'); sys.argv = ['', '1', '1']; "
     code += "import npu_rl_tensors.worker as w; w.main()"
     bare = interpreter(tmp_path, f'exec {sys.executable} -I -S -c "{code}"')
     with pytest.raises(HostError, match="The interpreter has no torch"):
@@ -183,7 +182,7 @@ def test_an_interpreter_without_torch_is_named(tmp_path: Path) -> None:
 
 def test_an_interpreter_that_ends_at_once_is_named(tmp_path: Path) -> None:
     source = tiny_fp8(tmp_path / "in")
-    with pytest.raises(HostError, match="A worker exited before its task was finished"):
+    with pytest.raises(HostError, match="The process that reads the weights has ended"):
         cast_weights(source, tmp_path / "out", Workers("/bin/false", 2))
     with pytest.raises(HostError, match="can't be started"):
         cast_weights(source, tmp_path / "out", Workers("/no/such/python", 2))
@@ -200,7 +199,7 @@ def test_an_invalid_scale_is_found_while_casting(tmp_path: Path, value: float) -
     assert caught.value.what.startswith("Invalid scale")
     assert caught.value.where == f"{source / SECOND}: {SCALE}[0, 0]"
     left = sorted(p.name for p in (tmp_path / "out").iterdir())
-    assert left == [FIRST, "npu-rl-cast.jsonl"]
+    assert left == [FIRST, NOTE]
 
 
 @pytest.mark.rehearsal
@@ -220,7 +219,7 @@ def test_a_full_disk_is_named_by_the_output(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     with pytest.raises(HostError, match="File too large") as caught:
         cast_weights(tiny_fp8(tmp_path / "in"), tmp_path / "out", Workers(limited(tmp_path), 1))
-    assert str(caught.value.where).startswith(f"{tmp_path / 'out' / FIRST}.")
+    assert caught.value.where == str(tmp_path / "out" / FIRST)
 
 
 @pytest.mark.rehearsal

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from npu_rl.weights.checkpoints.output_folder import NOTE
 from tests.support import ROOT, clean_env
 from tests.weights.tiny_checkpoint import Maker, write_checkpoint
 
@@ -46,10 +47,7 @@ def start(source: Path, target: Path, tmp_path: Path) -> subprocess.Popen[str]:
 
 
 def finished(target: Path) -> int:
-    try:
-        return sum('"shard"' in line for line in (target / "npu-rl-cast.jsonl").read_text().splitlines())
-    except FileNotFoundError:
-        return 0
+    return len(list(target.glob("*.safetensors")))
 
 
 @pytest.fixture(scope="module")
@@ -79,8 +77,6 @@ def test_it_goes_on_where_it_was(source: Path, whole: Path, tmp_path: Path, numb
     assert not (target / "model.safetensors.index.json").exists()
 
     (target / "model-00047-of-00048.safetensors.part").write_bytes(b"half")
-    with (target / "npu-rl-cast.jsonl").open("a") as journal:
-        journal.write('{"shard": "model-00047-of-0')  # a line that was cut off
     process = start(source, target, tmp_path)
     out, _ = process.communicate(timeout=120)
     assert process.returncode == 0
@@ -88,20 +84,32 @@ def test_it_goes_on_where_it_was(source: Path, whole: Path, tmp_path: Path, numb
     names = sorted(p.name for p in whole.iterdir())
     assert sorted(p.name for p in target.iterdir()) == names
     for name in names:
-        if not name.endswith(".jsonl"):
+        if name != NOTE:
             assert (target / name).read_bytes() == (whole / name).read_bytes()
 
 
-def test_a_finished_shard_that_has_gone_is_cast_again(source: Path, tmp_path: Path) -> None:
+def test_a_finished_shard_that_was_cut_off_is_cast_again(source: Path, tmp_path: Path) -> None:
     target = tmp_path / "out"
     process = start(source, target, tmp_path)
     while finished(target) < 2:
         time.sleep(0.002)
     process.kill()
     process.communicate()
-    gone = json.loads((target / "npu-rl-cast.jsonl").read_text().splitlines()[1])["shard"]
-    os.truncate(target / gone, 100)
+    cut = min(target.glob("*.safetensors"))
+    size = cut.stat().st_size
+    os.truncate(cut, 100)
     process = start(source, target, tmp_path)
     assert process.wait(120) == 0, process.communicate()
-    assert len(list(target.glob("*.safetensors"))) == SHARDS
-    assert (target / gone).stat().st_size > 100
+    assert finished(target) == SHARDS and cut.stat().st_size == size
+
+
+def test_a_worker_that_the_kernel_kills_is_named(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    process = start(source, target, tmp_path)
+    while finished(target) < 2:
+        time.sleep(0.002)
+    (pool,) = psutil.Process(process.pid).children()
+    pool.children()[0].kill()
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 3 and "A worker was killed before its task was finished" in error
+    assert not list(target.glob("*.part"))

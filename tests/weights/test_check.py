@@ -14,6 +14,7 @@ from npu_rl.common.yaml_documents.finding import Severity
 from npu_rl.recipes.checkpoints.checkpoint_of_recipe import CheckpointOfRecipe
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.weights.checkpoints.check_weights import CheckReport, check_weights
+from npu_rl.weights.checkpoints.output_folder import NOTE
 from tests.support import clean_env, run_cli
 from tests.weights.documented import documented_keys
 from tests.weights.inline_workers import InlineWorkers
@@ -115,10 +116,10 @@ DAMAGE: dict[str, tuple[Callable[[Path], Any], str, str]] = {
     "no config": (lambda f: (f / "config.json").unlink(), "weights-files", ""),
     "an activation that no model has": (lambda f: change_config(f, hidden_act="none"), "weights-config-model", ""),
     "a cast that was killed": (
-        lambda f: (f / "npu-rl-cast.jsonl").write_text('{"format": 1}\n'), "weights-cast-unfinished", "again",
+        lambda f: (f / NOTE).write_text('{"command": "cast"}'), "weights-cast-unfinished", "again",
     ),
     "a conversion that was killed": (
-        lambda f: (f / "npu-rl-convert.jsonl").write_text('{"format": 1}\n'), "weights-convert-unfinished", "again",
+        lambda f: (f / NOTE).write_text('{"command": "convert"}'), "weights-convert-unfinished", "again",
     ),
 }  # fmt: skip
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,8 +11,6 @@ from typing import Any
 import pytest
 
 from npu_rl.common.errors import NpuRlError, UsageError, WeightsError
-from npu_rl.weights.checkpoints.convert_weights import JOURNAL
-from npu_rl.weights.checkpoints.output_journal import finished_sizes
 from npu_rl.weights.checkpoints.worker_pool import Task
 from npu_rl.weights.tensors.npu_rl_tensors.conversion import units
 from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
@@ -21,7 +18,7 @@ from npu_rl.weights.tensors.npu_rl_tensors.layouts.placements import LegacyRanks
 from tests.tensors import megatron_checkpoints as tiny
 from tests.tensors import synthetic_671b
 from tests.weights import toy_fp8
-from tests.weights.inline_workers import DIST, InlineWorkers, convert, equal
+from tests.weights.inline_workers import DIST, InlineWorkers, convert, equal, unfinish
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.rehearsal
@@ -198,97 +195,33 @@ def test_it_goes_on_where_it_was_interrupted(
         convert(hf, target)
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        ("torch_dist", "metadata.json"),
-        ("torch_dist", "__1_0.distcp"),
-        ("hf", "config.json"),
-        ("hf", "LICENSE"),
-    ],
-)
-def test_what_a_person_put_into_an_unfinished_output_stays(
-    kind: Any,
-    name: str,
-    deepseek: tuple[Path, dict[str, Any]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """It was replaced; a metadata.json was taken for the conversion's own, whose .metadata was then never written."""
-    monkeypatch.setattr(units, "UNIT", 10**9)
-    hf, out, layout = deepseek[0], tmp_path / "out", OutputLayout(kind)
-    (hf / "LICENSE").write_text("theirs")
-    with pytest.raises(KeyboardInterrupt):
-        convert(hf, out, layout, workers=Interrupted(0))
-    (out / name).write_text("mine")
-    with pytest.raises(UsageError, match=name.replace(".", "[.]")):
-        convert(hf, out, layout)
-    assert (out / name).read_text() == "mine"
-    (out / name).unlink()
-    victim = tmp_path / "victim"
-    victim.write_text("mine")
-    (out / f"{name}.part").symlink_to(victim)
-    convert(hf, out, layout)
-    assert equal(hf, out) and victim.read_text() == "mine" and not (out / name).is_symlink()
-
-
-def test_ranks_are_written_through_no_link(deepseek: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
-    """A link in place of the ranks' folder: they were written to where it led, and unfinished files removed there."""
-    out, layout = tmp_path / "out", OutputLayout("legacy", LegacyRanks(1, (4,), 1))
-    with pytest.raises(KeyboardInterrupt):
-        convert(deepseek[0], out, layout, workers=Interrupted(0))
-    (folder,) = [path for path in out.iterdir() if path.is_dir()]
-    victim = folder.rename(tmp_path / "victim")
-    folder.symlink_to(victim)
-    before = sorted(victim.rglob("*"))
-    with pytest.raises(UsageError, match="A folder of the output is a symbolic link"):
-        convert(deepseek[0], out, layout)
-    assert sorted(victim.rglob("*")) == before
-
-
 @pytest.mark.parametrize("kind", ["torch_dist", "hf"])
-def test_finished_files_that_lost_pages_are_written_again(
-    kind: Any, deepseek: tuple[Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """4 KiB of zeros in a finished file of the same size: exit 0, and `audit` found other values."""
-    monkeypatch.setattr(units, "UNIT", 4000)
-    hf, out, layout = deepseek[0], tmp_path / "out", OutputLayout(kind)
-    with pytest.raises(KeyboardInterrupt):
-        convert(hf, out, layout, workers=Interrupted(3))
-    sizes = finished_sizes(out, JOURNAL)
-    damaged, other, _ = sizes
-    os.truncate(out / damaged, sizes[damaged] // 2)
-    os.truncate(out / damaged, sizes[damaged])
-    if kind == "torch_dist":
-        (out / f"{other}.places.json").write_text("[]\n")
-    assert convert(hf, out, layout)["files_kept"] == (1 if kind == "torch_dist" else 2)
-    assert equal(hf, out)
-    lines = [json.loads(line) for line in (out / JOURNAL).read_text().splitlines()[:-1]]
-    for line in lines:
-        line.pop("sampled_crc32", None)  # a journal of an older npu-rl
-    (out / JOURNAL).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    assert convert(hf, out, layout)["files_kept"] == 0
-    assert equal(hf, out)
-
-
-@pytest.mark.parametrize("kind", ["torch_dist", "hf"])
-def test_a_kill_between_the_last_file_and_the_journal(
+def test_a_kill_between_the_last_file_and_the_note(
     kind: Any, deepseek: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
     """`.metadata` was there, the places that it is made of were not, and no command went on."""
     hf, out = deepseek[0], tmp_path / "out"
-    convert(hf, out, OutputLayout(kind))
-    journal = out / JOURNAL
-    lines = journal.read_bytes().splitlines(keepends=True)
-    journal.write_bytes(b"".join(lines[:-1]))
-    kept = convert(hf, out, OutputLayout(kind))["files_kept"]
-    assert kept == len(lines) - 3  # without those of the input, of the last files, and of the end
+    files = convert(hf, out, OutputLayout(kind))["files"]
+    unfinish(out)
+    assert convert(hf, out, OutputLayout(kind))["files_kept"] == files
     assert equal(hf, out)
     last = out / (".metadata" if kind == "torch_dist" else "config.json")
     last.unlink()
     with pytest.raises(UsageError, match="changed since it was written") as raised:
         convert(hf, out, OutputLayout(kind))
     assert last.name in str(raised.value)
+
+
+def test_no_file_is_written_through_a_link(deepseek: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    hf, out, victim = deepseek[0], tmp_path / "out", tmp_path / "victim"
+    victim.write_text("mine")
+    with pytest.raises(KeyboardInterrupt):
+        convert(hf, out, workers=Interrupted(0))
+    for name in ("__0_0.distcp.part", "metadata.json.part", "common.pt"):
+        (out / name).unlink(missing_ok=True)
+        (out / name).symlink_to(victim)
+    convert(hf, out)
+    assert equal(hf, out) and victim.read_text() == "mine" and not (out / "common.pt").is_symlink()
 
 
 def test_another_model_does_not_go_on(tmp_path: Path) -> None:

@@ -39,8 +39,8 @@ def test_it_is_what_sha256sum_reads(folder: Path) -> None:
     assert verify_hashes(folder, 2, read.append).ok
 
 
-def test_the_metadata_of_torch_dist_is_listed_and_no_journal(tmp_path: Path) -> None:
-    for name in (".metadata", "__0_0.distcp", "npu-rl-cast.jsonl", "npu-rl-convert.jsonl"):
+def test_the_metadata_of_torch_dist_is_listed_and_no_note(tmp_path: Path) -> None:
+    for name in (".metadata", "__0_0.distcp", "npu-rl-weights.json"):
         (tmp_path / name).write_text(name)
     write_hashes(tmp_path, 1, lambda _: None)
     listed = [line.split("  ")[1] for line in (tmp_path / NAME).read_text().splitlines()]

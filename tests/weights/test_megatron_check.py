@@ -14,12 +14,13 @@ from npu_rl.common.yaml_documents.finding import Severity
 from npu_rl.recipes.checkpoints.checkpoint_of_recipe import CheckpointOfRecipe
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.weights.checkpoints.check_weights import CheckReport, check_weights
+from npu_rl.weights.checkpoints.output_folder import NOTE
 from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
 from npu_rl.weights.tensors.npu_rl_tensors.layouts.placements import LegacyRanks
 from tests.support import clean_env, run_cli
 from tests.tensors import megatron_checkpoints as tiny
 from tests.weights.documented import documented_keys
-from tests.weights.inline_workers import InlineWorkers, convert
+from tests.weights.inline_workers import InlineWorkers, convert, unfinish
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.rehearsal
@@ -73,7 +74,7 @@ def damaged(made: Path, name: str, target: Path, damage: str) -> Path:
     return target
 
 
-@pytest.mark.parametrize("journal", [True, False])
+@pytest.mark.parametrize("note", [True, False])
 @pytest.mark.parametrize(
     ("name", "damage"),
     [
@@ -81,20 +82,19 @@ def damaged(made: Path, name: str, target: Path, damage: str) -> Path:
         *(("legacy", damage) for damage in ("cut", "missing")),
     ],
 )
-def test_a_damaged_one_is_an_error(made: Path, tmp_path: Path, name: str, damage: str, journal: bool) -> None:
+def test_a_damaged_one_is_an_error(made: Path, tmp_path: Path, name: str, damage: str, note: bool) -> None:
     folder = damaged(made, name, tmp_path / "out", damage)
-    if not journal:
-        (folder / "npu-rl-convert.jsonl").unlink()
+    if not note:
+        (folder / NOTE).unlink()
     found = errors(checked(folder))
     assert found and {rule for rule, _ in found} == {"weights-files"}
     by_size = any("converted files are missing or of another size" in message for _, message in found)
-    assert by_size is (journal and damage in ("cut", "missing"))
+    assert by_size is note
 
 
 def test_an_unfinished_conversion_stays_one(made: Path, tmp_path: Path) -> None:
     folder = damaged(made, "dist", tmp_path / "out", "metadata")
-    journal = folder / "npu-rl-convert.jsonl"
-    journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:-1]))
+    unfinish(folder)
     assert [rule for rule, _ in errors(checked(folder))] == ["weights-convert-unfinished"]
 
 

@@ -15,7 +15,7 @@ from npu_rl.training.record.saved_checkpoints.run_checkpoint import run_checkpoi
 from npu_rl.training.run.export_run import ExportOptions, export_run
 from npu_rl.weights.checkpoints.cast_weights import cast_weights
 from npu_rl.weights.checkpoints.checkpoint_findings import check_folder
-from npu_rl.weights.checkpoints.output_journal import CONVERT_NAME
+from npu_rl.weights.checkpoints.output_folder import NOTE
 from npu_rl.weights.checkpoints.worker_pool import Workers
 from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
 from npu_rl.weights.tensors.npu_rl_tensors.layouts.placements import LegacyRanks
@@ -86,7 +86,7 @@ def test_a_conversion_is_refused_and_leaves_no_checkpoint(output: Any, damaged: 
     assert error.where == f"{shard_of(damaged, EXPERT)}: {EXPERT}[5, 3]"
     assert error.why == "3 of its 256 values are NaN or infinite (2 NaN); this is the first, -inf."
     left = [path.name for path in target.rglob("*")]
-    assert CONVERT_NAME in left and not [name for name in left if ".part" in name]
+    assert NOTE in left and not [name for name in left if ".part" in name]
     assert not {".metadata", "metadata.json", "model.safetensors.index.json"} & set(left)
     (found, *_) = check_folder(target).findings
     assert found.rule == "weights-convert-unfinished"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import time
 from dataclasses import dataclass, replace
@@ -17,9 +16,8 @@ from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.record.saved_checkpoints.run_checkpoint import RunCheckpoint
 from npu_rl.weights.checkpoints.audit_weights import AuditOptions, audit_weights
 from npu_rl.weights.checkpoints.other_files import OtherFiles, other_files
-from npu_rl.weights.checkpoints.output_folder import require_space
-from npu_rl.weights.checkpoints.resumable_output import WorkProgress, made_by
-from npu_rl.weights.checkpoints.unfinished_files import remove_left_over, staging_folder
+from npu_rl.weights.checkpoints.output_folder import WorkProgress, made_by, require_space, write_json
+from npu_rl.weights.checkpoints.staging_folder import remove_left_over, staging_folder
 from npu_rl.weights.checkpoints.worker_pool import Task, Workers
 from npu_rl.weights.tensors.npu_rl_tensors.hf_checkpoint import CONFIG
 
@@ -69,7 +67,7 @@ def export_run(options: ExportOptions, workers: Workers, watch: WorkProgress | N
         "config": str(source.model),
         "experts_over_tensor": options.experts_over_tensor,
     }
-    plan = _run_one(Task("plan_export", arguments, str(source.folder)), workers)
+    plan = workers.run_one(Task("plan_export", arguments, str(source.folder)))
     files: dict[str, int] = plan.pop("files")
     origin = _origin(options)
     staged, lock = staging_folder(target)
@@ -96,7 +94,7 @@ def export_run(options: ExportOptions, workers: Workers, watch: WorkProgress | N
         with disk_errors(staged):
             others.copy(source.model, staged)
         config_changes = _write_config(source.model, staged, plan["values"])
-        _run_one(Task("finish_export", written, str(staged)), workers)
+        workers.run_one(Task("finish_export", written, str(staged)))
         audit = _audited(options, staged, workers)
         content = {
             **origin,
@@ -117,12 +115,6 @@ def export_run(options: ExportOptions, workers: Workers, watch: WorkProgress | N
         remove_tree(staged)
         held.close()
     return ExportReport(content)
-
-
-def _run_one(task: Task, workers: Workers) -> dict[str, Any]:
-    found: list[dict[str, Any]] = []
-    workers.run([task], found.append, lambda _count: None)
-    return found[0]
 
 
 def _require_new(options: ExportOptions) -> None:
@@ -204,7 +196,7 @@ def _write_config(model: Path, staged: Path, values: dict[str, int]) -> list[str
         changes.append(f"{key}: {content.get(key)} -> {most}")
         content[key] = most
     with disk_errors(staged):
-        _write_json(staged / CONFIG, content)
+        write_json(staged / CONFIG, content)
     return changes
 
 
@@ -238,11 +230,7 @@ def _write_provenance(staged: Path, content: dict[str, Any]) -> None:
     )
     with disk_errors(staged):
         write_atomically(staged / _CARD, card.encode(), sync=True)
-        _write_json(staged / REPORT, content)
-
-
-def _write_json(path: Path, content: Any) -> None:
-    write_atomically(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode(), sync=True)
+        write_json(staged / REPORT, content)
 
 
 def _put_in_place(staged: Path, target: Path) -> None:

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_rl.common.errors import UsageError, WeightsError
-from npu_rl.weights.checkpoints.output_journal import CONVERT_NAME, NAME, is_unfinished
-from npu_rl.weights.checkpoints.resumable_output import WorkProgress, made_by
+from npu_rl.weights.checkpoints.output_folder import WorkProgress, made_by, unfinished_command
 from npu_rl.weights.checkpoints.worker_pool import Task, Workers
 
 LISTED = 1000  # names and differences of each kind that a report has
@@ -57,7 +56,7 @@ def audit_weights(
         "config": None if options.config is None else str(options.config),
         "experts_over_tensor": options.experts_over_tensor,
     }
-    plan = workers.run_here(Task("plan_audit", arguments, f"{options.a} and {options.b}"))
+    plan = workers.run_one(Task("plan_audit", arguments, f"{options.a} and {options.b}"))
     groups = plan.pop("groups")
     watch.begin(plan.pop("bytes"), 0)
     counts: dict[str, dict[str, int]] = {}
@@ -81,18 +80,18 @@ def audit_weights(
     ]
     workers.run(tasks, finished, watch.advance)
     seconds = time.monotonic() - started
-    return _report(options, plan, counts, differences, not_finite, seconds) | workers.describe()
+    return _report(options, plan, counts, differences, not_finite, seconds)
 
 
 def _require_finished(folder: Path) -> None:
     """Raise WeightsError for a folder that an interrupted command has not filled."""
-    for journal, command in ((NAME, "cast"), (CONVERT_NAME, "convert")):
-        if is_unfinished(folder, journal):
-            raise WeightsError(
-                f"The checkpoint is unfinished: `weights {command}` was interrupted",
-                where=str(folder),
-                hint=f"Run the same `npu-rl weights {command}` again: it resumes.",
-            )
+    command = unfinished_command(folder)
+    if command is not None:
+        raise WeightsError(
+            f"The checkpoint is unfinished: `weights {command}` was interrupted",
+            where=str(folder),
+            hint=f"Run the same `npu-rl weights {command}` again: it resumes.",
+        )
 
 
 def _report(

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from npu_rl.common.disk import disk_errors, sync_folder, write_atomically
+from npu_rl.common.disk import disk_errors, sync_folder
 from npu_rl.weights.checkpoints.other_files import OtherFiles, other_files
-from npu_rl.weights.checkpoints.output_folder import require_apart, require_space, require_unchanged
-from npu_rl.weights.checkpoints.output_journal import NAME, OutputJournal
-from npu_rl.weights.checkpoints.resumable_output import WorkProgress, made_by, write_files
+from npu_rl.weights.checkpoints.output_folder import (
+    NOTE,
+    OutputFolder,
+    WorkProgress,
+    require_apart,
+    require_space,
+    write_json,
+)
 from npu_rl.weights.checkpoints.worker_pool import Task, Workers, as_npu_rl_error
 from npu_rl.weights.tensors.npu_rl_tensors.cast_plan import PlannedShard, cast_config, cast_rules
 from npu_rl.weights.tensors.npu_rl_tensors.hf_checkpoint import CONFIG, INDEX, HfCheckpoint
@@ -70,7 +74,6 @@ class CastReport:
     Attributes:
         kept: Shards that an earlier, interrupted cast had finished.
         seconds: Of this cast; 0 if there was nothing left to do.
-        workers: What is said of those on other hosts.
     """
 
     plan: CastPlan
@@ -78,7 +81,6 @@ class CastReport:
     target: Path
     kept: int
     seconds: float
-    workers: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return the report for `--json`."""
@@ -90,7 +92,6 @@ class CastReport:
             **figures,
             "shards_kept": self.kept,
             "seconds": round(self.seconds, 3),
-            **self.workers,
         }
 
 
@@ -110,23 +111,21 @@ def cast_weights(
     started = time.monotonic()
     plan = plan_cast(source)
     beside = plan.others.size(source)
-    if not (target / NAME).is_file():
+    if not (target / NOTE).is_file():
         require_space(target, sum(plan.sizes.values()) + beside)
-    with contextlib.closing(OutputJournal(target, source, plan.digest)) as journal:
-        if journal.finished is not None:
-            last = [name for name in (CONFIG, INDEX) if (source / name).is_file()]
-            require_unchanged(target, plan.sizes, "cast", last)
-            return CastReport(plan, source, target, len(plan.sizes), 0.0, workers.describe())
+    with contextlib.closing(OutputFolder(target, "cast", source, plan.digest)) as output:
+        if output.files is not None:
+            output.require_unchanged()
+            return CastReport(plan, source, target, len(plan.sizes), 0.0)
 
         def task(name: str) -> Task:
             arguments = {"input": str(source), "output": str(target), "shard": name, "device": device}
             return Task("cast_shard", arguments, str(source / name))
 
-        watch = watch or WorkProgress()
-        done = write_files(journal, plan.sizes, plan.last, beside, task, workers, watch)
+        done = output.write(plan.sizes, beside, task, workers, watch or WorkProgress())
         _write_others(plan, source, target)
-        journal.finish({**made_by(), **plan.to_json()})
-    return CastReport(plan, source, target, done, time.monotonic() - started, workers.describe())
+        output.finish([*plan.sizes, *plan.last])
+    return CastReport(plan, source, target, done, time.monotonic() - started)
 
 
 def plan_cast(source: Path) -> CastPlan:
@@ -148,18 +147,14 @@ def _write_others(plan: CastPlan, source: Path, target: Path) -> None:
     """Write all files except the shards; the index is written last."""
     plan.others.copy(source, target)
     with disk_errors(target):
-        _write_json(target / CONFIG, plan.config)
+        write_json(target / CONFIG, plan.config)
         sync_folder(target)
         if (source / INDEX).is_file():
             weight_map = {tensor.source.name: shard.name for shard in plan.shards for tensor in shard.tensors}
             total = sum(tensor.size for shard in plan.shards for tensor in shard.tensors)
             index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))}
-            _write_json(target / INDEX, index)
+            write_json(target / INDEX, index)
         sync_folder(target)
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    write_atomically(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode(), sync=True)
 
 
 @contextlib.contextmanager

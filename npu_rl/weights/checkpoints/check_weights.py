@@ -12,7 +12,7 @@ from npu_rl.common.errors import HostError, NpuRlError
 from npu_rl.common.yaml_documents.finding import Severity
 from npu_rl.weights.checkpoints.checkpoint_findings import CheckedFolder, WantedCheckpoint, check_folder
 from npu_rl.weights.checkpoints.megatron_check import check_megatron, is_megatron_checkpoint
-from npu_rl.weights.checkpoints.output_journal import CONVERT_NAME, is_unfinished
+from npu_rl.weights.checkpoints.output_folder import unfinished_command
 from npu_rl.weights.checkpoints.worker_pool import Task, Workers
 from npu_rl.weights.tensors.npu_rl_tensors.cast_plan import SCALE_SUFFIX
 from npu_rl.weights.tensors.npu_rl_tensors.hf_checkpoint import CONFIG, INDEX, listed
@@ -56,7 +56,7 @@ class CheckReport:
 
 def is_checkpoint(folder: Path) -> bool:
     """Return whether a folder looks like a Hugging Face checkpoint, or like unfinished output of any format."""
-    if is_unfinished(folder, CONVERT_NAME):
+    if unfinished_command(folder) is not None:
         return True
     return (folder / CONFIG).exists() or (folder / INDEX).exists() or any(folder.glob("*.safetensors"))
 
@@ -67,7 +67,7 @@ def check_weights(folder: Path, workers: Workers, wanted: WantedCheckpoint | Non
     Raises:
         HostError: If the interpreter can't be run, or has no torch or transformers.
     """
-    if is_megatron_checkpoint(folder) and not is_unfinished(folder, CONVERT_NAME):
+    if is_megatron_checkpoint(folder) and unfinished_command(folder) is None:
         checked = check_megatron(folder, workers, wanted)
         return CheckReport(
             checked, unchecked="" if checked.megatron else "the folder's weights can't be read"
@@ -78,7 +78,7 @@ def check_weights(folder: Path, workers: Workers, wanted: WantedCheckpoint | Non
     if checked.checkpoint is None or not checked.tensors:
         return CheckReport(checked, unchecked="the folder's weights can't be read")
     try:
-        answer = workers.run_here(Task("model_tensors", {"folder": str(folder)}, str(folder)))
+        answer = workers.run_one(Task("model_tensors", {"folder": str(folder)}, str(folder)))
     except HostError:
         raise
     except NpuRlError as error:
@@ -133,7 +133,7 @@ def _compare_tied(checked: CheckedFolder, answer: Mapping[str, Any], workers: Wo
         return
     where = checked.folder
     if checked.ok and "lm_head.weight" in stored:
-        found = workers.run_here(Task("tied_head", {"folder": str(where)}, str(where)))
+        found = workers.run_one(Task("tied_head", {"folder": str(where)}, str(where)))
         if found["difference"]:
             message = f"tie_word_embeddings is true, and {found['difference']}"
             fix = "if the head is the model's, set tie_word_embeddings to false in config.json; else remove the tensor"

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from npu_rl.common.errors import NpuRlError
 from npu_rl.common.yaml_documents.finding import Finding, Severity, file_finding
-from npu_rl.weights.checkpoints.output_journal import CONVERT_NAME, NAME, is_unfinished
+from npu_rl.weights.checkpoints.output_folder import NOTE, unfinished_command
 from npu_rl.weights.tensors.npu_rl_tensors.cast_plan import FP8, SCALE_SUFFIX, is_beyond
 from npu_rl.weights.tensors.npu_rl_tensors.hf_checkpoint import CONFIG, INDEX, HfCheckpoint, listed
 from npu_rl.weights.tensors.npu_rl_tensors.tensor_error import TensorError
@@ -88,16 +88,13 @@ class CheckedFolder:
 def check_folder(folder: Path) -> CheckedFolder:
     """Check a checkpoint's folder by its config.json, index and the headers of all shards; no data is read."""
     checked = CheckedFolder(folder)
-    if is_unfinished(folder):
-        fix = "run the same `npu-rl weights cast` again"
-        checked.error("weights-cast-unfinished", folder / NAME, "a cast into it is unfinished", fix)
-    if is_unfinished(folder, CONVERT_NAME):
-        checked.error(
-            "weights-convert-unfinished",
-            folder / CONVERT_NAME,
-            "a conversion into it is unfinished",
-            "run the same `npu-rl weights convert` again",
+    command = unfinished_command(folder)
+    if command is not None:
+        message, fix = (
+            f"`weights {command}` into it is unfinished",
+            f"run the same `npu-rl weights {command}` again",
         )
+        checked.error(f"weights-{command}-unfinished", folder / NOTE, message, fix)
         return checked  # what makes its files a checkpoint is written last
     try:
         checked.checkpoint = HfCheckpoint(folder)

@@ -11,18 +11,16 @@ from typing import Any
 from npu_rl.common.disk import disk_errors
 from npu_rl.weights.checkpoints.other_files import OtherFiles, other_files
 from npu_rl.weights.checkpoints.output_folder import (
+    NOTE,
+    OutputFolder,
+    WorkProgress,
+    made_by,
     require_apart,
-    require_no_links,
     require_space,
-    require_unchanged,
 )
-from npu_rl.weights.checkpoints.output_journal import CONVERT_NAME, OutputJournal
-from npu_rl.weights.checkpoints.resumable_output import WorkProgress, made_by, write_files
 from npu_rl.weights.checkpoints.worker_pool import Task, Workers
 from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
 from npu_rl.weights.tensors.npu_rl_tensors.hf_checkpoint import CONFIG
-
-JOURNAL = CONVERT_NAME
 
 
 @dataclass(frozen=True)
@@ -65,47 +63,36 @@ def convert_weights(
         "experts_over_tensor": options.experts_over_tensor,
         "output": str(options.target),
     }
-    plan = workers.run_here(Task("plan_conversion", arguments, str(options.source)))
+    plan = workers.run_one(Task("plan_conversion", arguments, str(options.source)))
     files: dict[str, int] = plan["files"]
     others = _other_files(options)
-    last = [*others.copied, *plan["last"]]
     beside = others.size(options.config or options.source)
-    if not (options.target / JOURNAL).is_file():
+    if not (options.target / NOTE).is_file():
         require_space(options.target, sum(files.values()) + beside)
     with contextlib.closing(
-        OutputJournal(options.target, options.source, plan["digest"], name=JOURNAL)
-    ) as journal:
-        if journal.finished is not None:
-            # the files that the journal lacks, or that were removed afterwards, have no size
-            known = {name: journal.shards.get(name, -1) for name in files}
-            require_unchanged(options.target, known, "conversion", plan["last"])
-            return _report(options, plan, journal, len(files), 0.0, workers)
-        require_no_links(options.target, [*files, *last])
+        OutputFolder(options.target, "convert", options.source, plan["digest"])
+    ) as output:
+        if output.files is not None:
+            output.require_unchanged()
+            return _report(options, plan, len(files), 0.0)
 
         def task(name: str) -> Task:
             return Task("convert_file", {**arguments, "file": name}, str(options.target / name))
 
-        done = write_files(journal, files, last, beside, task, workers, watch or WorkProgress())
+        done = output.write(files, beside, task, workers, watch or WorkProgress())
         others.copy(options.config or options.source, options.target)
-        workers.run_here(Task("finish_conversion", arguments, str(options.target)))
-        journal.finish({**made_by(), "format": options.layout.format})
-        return _report(options, plan, journal, done, time.monotonic() - started, workers)
+        workers.run_one(Task("finish_conversion", arguments, str(options.target)))
+        output.finish([*files, *others.copied, *plan["last"]])
+        return _report(options, plan, done, time.monotonic() - started)
 
 
-def _report(
-    options: ConvertOptions,
-    plan: dict[str, Any],
-    journal: OutputJournal,
-    kept: int,
-    seconds: float,
-    workers: Workers,
-) -> dict[str, Any]:
+def _report(options: ConvertOptions, plan: dict[str, Any], kept: int, seconds: float) -> dict[str, Any]:
     return {
         **made_by(),
         "input": plan["input"],
         "output": {"path": str(options.target), **options.layout.to_json()},
         "digest": plan["digest"],
-        "files": len(journal.shards),
+        "files": len(plan["files"]),
         "files_kept": kept,
         "bytes": sum(plan["files"].values()),
         "tensors": plan["tensors"],
@@ -115,7 +102,6 @@ def _report(
         "rounded": plan["rounded"],
         "largest_in_memory": plan["largest"],
         "seconds": round(seconds, 3),
-        **workers.describe(),
     }
 
 

@@ -13,8 +13,7 @@ from npu_rl.common.bounded import hash_file, read_file
 from npu_rl.common.disk import disk_errors, write_atomically
 from npu_rl.common.errors import UsageError, WeightsError
 from npu_rl.weights.checkpoints.other_files import HASH_LIST
-from npu_rl.weights.checkpoints.output_journal import CONVERT_NAME
-from npu_rl.weights.checkpoints.output_journal import NAME as CAST_NAME
+from npu_rl.weights.checkpoints.output_folder import NOTE
 
 NAME = HASH_LIST
 
@@ -108,7 +107,7 @@ def _files(folder: Path) -> list[str]:
     """Return the relative paths of all files in a folder and its subfolders, following links.
 
     Hidden ones but `.metadata` of `torch_dist` are left out: a download from a hub keeps its notes in `.cache`. So are
-    the list itself and the journals.
+    the list itself and the note of a cast or conversion.
     """
     found = []
     with disk_errors(folder):
@@ -117,8 +116,7 @@ def _files(folder: Path) -> list[str]:
             below = Path(place).relative_to(folder)
             seen = [name for name in names if not name.startswith(".") or name == _DIST_METADATA]
             paths = [(below / name).as_posix() for name in seen]
-            own = (NAME, CAST_NAME, CONVERT_NAME)
-            found += [path for path in paths if path not in own and (folder / path).is_file()]
+            found += [path for path in paths if path not in (NAME, NOTE) and (folder / path).is_file()]
     return sorted(found)
 
 

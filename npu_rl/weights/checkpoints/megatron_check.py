@@ -7,8 +7,7 @@ from pathlib import Path
 from npu_rl.common.errors import HostError, NpuRlError
 from npu_rl.common.yaml_documents.finding import Severity
 from npu_rl.weights.checkpoints.checkpoint_findings import DTYPES, CheckedFolder, WantedCheckpoint
-from npu_rl.weights.checkpoints.output_folder import file_size
-from npu_rl.weights.checkpoints.output_journal import CONVERT_NAME, finished_sizes
+from npu_rl.weights.checkpoints.output_folder import changed_files, finished_sizes
 from npu_rl.weights.checkpoints.worker_pool import Task, Workers
 from npu_rl.weights.tensors.npu_rl_tensors.hf_checkpoint import INDEX, listed
 
@@ -33,13 +32,13 @@ def check_megatron(folder: Path, workers: Workers, wanted: WantedCheckpoint | No
         HostError: If the interpreter can't be run, or has no torch.
     """
     checked = CheckedFolder(folder)
-    _compare_journal(checked)
+    _compare_sizes(checked)
     if any(folder.glob("*.distcp")) and not (folder / _METADATA).is_file():
         message = "the file is missing; the *.distcp files can't be read without it"
         checked.error("weights-files", folder / _METADATA, message)
         return checked
     try:
-        found = workers.run_here(Task("megatron_files", {"folder": str(folder)}, str(folder)))
+        found = workers.run_one(Task("megatron_files", {"folder": str(folder)}, str(folder)))
     except HostError:
         raise
     except NpuRlError as error:
@@ -61,10 +60,10 @@ def check_megatron(folder: Path, workers: Workers, wanted: WantedCheckpoint | No
     return checked
 
 
-def _compare_journal(checked: CheckedFolder) -> None:
+def _compare_sizes(checked: CheckedFolder) -> None:
     """Report files that `weights convert` finished but that are now missing or have another size."""
-    sizes = finished_sizes(checked.folder, CONVERT_NAME)
-    changed = sorted(name for name, size in sizes.items() if file_size(checked.folder / name) != size)
+    sizes = finished_sizes(checked.folder)
+    changed = changed_files(checked.folder, sizes)
     if changed:
         message = f"{len(changed)} of {len(sizes)} converted files are missing or of another size: {listed(changed)}"
         fix = "copy them again, or convert into another folder"

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from npu_rl.common.bounded import chunks, open_file
 from npu_rl.common.disk import disk_errors
-from npu_rl.weights.checkpoints.output_journal import CONVERT_NAME, NAME
+from npu_rl.weights.checkpoints.output_folder import NOTE
 from npu_rl.weights.tensors.npu_rl_tensors.hf_checkpoint import CONFIG, INDEX
-from npu_rl.weights.tensors.npu_rl_tensors.part_file import part_of
+from npu_rl.weights.tensors.npu_rl_tensors.part_file import PART, new_file
 
 HASH_LIST = "npu-rl-sha256.txt"  # of the files of one folder
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx")
@@ -31,12 +30,9 @@ class OtherFiles:
     def copy(self, source: Path, target: Path) -> None:
         """Copy the files, each atomically and synced to disk."""
         for name in self.copied:
-            part = part_of(target / name)
-            with disk_errors(part), open_file(source / name) as reader, part.open("xb") as writer:
+            copy = target / name
+            with disk_errors(copy), open_file(source / name) as reader, new_file(copy) as writer:
                 writer.writelines(chunks(reader))
-                writer.flush()
-                os.fsync(writer.fileno())
-            part.replace(target / name)
 
     def size(self, source: Path) -> int:
         """Return the total size in bytes of the copied files."""
@@ -55,6 +51,6 @@ def other_files(folder: Path, shards: tuple[str, ...]) -> OtherFiles:
     for path in sorted(folder.iterdir()):
         if path.name in (CONFIG, INDEX, *shards):
             continue
-        weights = path.name.endswith((*_WEIGHTS, ".part", NAME, CONVERT_NAME, HASH_LIST))
+        weights = path.name.endswith((*_WEIGHTS, PART, NOTE, HASH_LIST))
         (left if weights or path.name.startswith(".") or not path.is_file() else copied).append(path.name)
     return OtherFiles(tuple(copied), tuple(left))

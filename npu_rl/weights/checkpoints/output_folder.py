@@ -1,19 +1,215 @@
-"""Checks of an output folder before weights are written to it."""
+"""The output folder of a cast or conversion. A file that has its final name is whole.
+
+Its note has the digest of the input, so that only the same command resumes in it, and in the end the size of each file.
+"""
 
 from __future__ import annotations
 
+import datetime
+import fcntl
+import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any, Literal
 
-from npu_rl.common.bounded import chunks, open_file
-from npu_rl.common.disk import disk_errors
-from npu_rl.common.errors import HostError, UsageError
-from npu_rl.weights.tensors.npu_rl_tensors.part_file import SampledSum
+import npu_rl
+from npu_rl.common.bounded import parse_json, read_file
+from npu_rl.common.disk import disk_errors, sync_folder
+from npu_rl.common.errors import HostError, UsageError, WeightsError
+from npu_rl.weights.checkpoints.worker_pool import Task, Workers
+from npu_rl.weights.tensors.npu_rl_tensors.part_file import PART, PLACES, write_file
+from npu_rl.weights.tensors.npu_rl_tensors.untrusted_values import is_size
 
-PLACES = ".places.json"  # of npu_rl_tensors: beside a file of torch_dist until .metadata has what is in it
-_CHUNK = 4 * 1024 * 1024  # bytes that are read at once
-_MARGIN = 256 * 1024 * 1024  # bytes for headers, index, metadata, the journal and the file system's own
+NOTE = "npu-rl-weights.json"
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_MARGIN = 256 * 1024 * 1024  # bytes for headers, index, metadata and the file system's own
+
+Command = Literal["cast", "convert"]
+
+
+class WorkProgress:
+    """Progress callbacks for a cast, conversion, audit or export. This base class reports nothing."""
+
+    def begin(self, total: int, done: int) -> None:
+        """Report how many bytes will be written in total, and how many already exist."""
+
+    def advance(self, count: int) -> None:
+        """Report the number of bytes written since the last call."""
+
+    def shard(self, name: str, done: int, total: int) -> None:
+        """Report that a shard is finished."""
+
+
+class OutputFolder:
+    """The folder that a cast or conversion fills, locked until `close`.
+
+    Attributes:
+        files: Size of each file in bytes, once the command has finished; None before.
+    """
+
+    def __init__(self, folder: Path, command: Command, source: Path, digest: str) -> None:
+        """Open or create the folder.
+
+        Raises:
+            UsageError: If it has other files and no note, or another process writes into it.
+            WeightsError: If its note is of another input, or can't be read.
+        """
+        self.folder = folder
+        self.files: dict[str, int] | None = None
+        self._path = folder / NOTE
+        self._note = {"command": command, "input": str(source), "digest": digest}
+        with disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            if not self._path.is_file():
+                _require_empty(folder)
+            self._handle = os.open(self._path, _FLAGS, 0o666)
+            try:
+                self._lock()
+                self._compare()
+            except BaseException:
+                os.close(self._handle)
+                raise
+
+    def write(
+        self,
+        sizes: Mapping[str, int],
+        beside: int,
+        task: Callable[[str], Task],
+        workers: Workers,
+        watch: WorkProgress,
+    ) -> int:
+        """Have workers write the files that are missing. Returns how many were there.
+
+        Args:
+            sizes: Least bytes of each file.
+            beside: Bytes of the files that the caller writes next.
+            task: What writes a file, by its name.
+
+        Raises:
+            WeightsError, HostError: As of the workers; HostError also if the disk is too small.
+        """
+        found = {name: _file_size(self.folder / name) for name in sizes}
+        done = [name for name, size in found.items() if size is not None and size >= sizes[name]]
+        left = [name for name in sizes if name not in done]
+        require_space(self.folder, sum(sizes[name] for name in left) + beside)
+        watch.begin(sum(sizes.values()), sum(sizes[name] for name in done))
+        finished = len(done)
+
+        def written(value: Any) -> None:
+            nonlocal finished
+            finished += 1
+            watch.shard(value["shard"], finished, len(sizes))
+
+        try:
+            workers.run([task(name) for name in left], written, watch.advance)
+        finally:
+            self._remove_unfinished(left)  # of tasks that were killed
+        with disk_errors(self.folder):
+            for parent in {(self.folder / name).parent for name in sizes}:
+                sync_folder(parent)
+        return len(done)
+
+    def finish(self, files: Iterable[str]) -> None:
+        """Note that the output is complete, with the sizes of its files."""
+        with disk_errors(self.folder):
+            self.files = {name: (self.folder / name).stat().st_size for name in files}
+            write_json(self._path, {**self._note, **made_by(), "files": self.files})
+
+    def require_unchanged(self) -> None:
+        """Raise UsageError if a file of the finished output is missing or has another size."""
+        changed = changed_files(self.folder, self.files or {})
+        if changed:
+            raise UsageError(
+                f"The finished output of `weights {self._note['command']}` has changed since it was written",
+                where=str(self.folder),
+                why=f"{changed[0]} is missing or has another size; {len(changed)} such "
+                f"{'file' if len(changed) == 1 else 'files'}.",
+                hint="Choose another output folder, or remove that one.",
+            )
+
+    def close(self) -> None:
+        """Release the lock."""
+        os.close(self._handle)
+
+    def _remove_unfinished(self, names: Iterable[str]) -> None:
+        with disk_errors(self.folder):
+            for name in names:
+                for part in (name + PART, name + PLACES + PART):
+                    (self.folder / part).unlink(missing_ok=True)
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(
+                "Another process writes into the output folder",
+                where=str(self._path),
+                hint="Wait for it, or choose another folder.",
+            ) from None
+        except OSError:
+            pass  # a file system without locks
+
+    def _compare(self) -> None:
+        if not os.fstat(self._handle).st_size:
+            os.write(self._handle, json.dumps(self._note).encode())  # in place, since it is locked
+            os.fsync(self._handle)
+            return
+        try:
+            found = _read_note(self.folder)
+        except (OSError, ValueError) as error:
+            raise WeightsError(
+                "The note in the output folder can't be read",
+                where=str(self._path),
+                why=str(error),
+                hint="Choose another output folder.",
+            ) from error
+        if any(found.get(key) != self._note[key] for key in ("command", "digest")):
+            raise WeightsError(
+                "The output folder belongs to another input",
+                where=str(self._path),
+                why=f"`weights {found['command']}` has started it from {found.get('input')}; "
+                f"{self._note['input']} has another index, headers or values.",
+                hint="Choose another output folder, or remove that one.",
+            )
+        self.files = found.get("files")
+
+
+def _read_note(folder: Path) -> dict[str, Any]:
+    """Return a folder's note. Raises OSError, ValueError."""
+    note = parse_json(read_file(folder / NOTE))
+    files = note.get("files", {}) if isinstance(note, dict) else None
+    if (
+        not isinstance(files, dict)
+        or note.get("command") not in ("cast", "convert")
+        or not all(map(is_size, files.values()))
+    ):
+        raise ValueError("it is not a note of `weights cast` or `weights convert`")
+    return dict(note)
+
+
+def unfinished_command(folder: Path) -> Command | None:
+    """Return the command whose output in a folder is unfinished; None if there is none."""
+    try:
+        note = _read_note(folder)
+    except (OSError, ValueError):
+        return None
+    command: Command = note["command"]
+    return None if "files" in note else command
+
+
+def finished_sizes(folder: Path) -> dict[str, int]:
+    """Return the size of each file of a finished cast or conversion; empty without a readable note."""
+    try:
+        sizes: dict[str, int] = _read_note(folder).get("files", {})
+    except (OSError, ValueError):
+        return {}
+    return sizes
+
+
+def changed_files(folder: Path, sizes: Mapping[str, int]) -> list[str]:
+    """Return the names of files that are missing or have another size, sorted."""
+    return sorted(name for name, size in sizes.items() if _file_size(folder / name) != size)
 
 
 def require_apart(source: Path, target: Path) -> None:
@@ -24,37 +220,6 @@ def require_apart(source: Path, target: Path) -> None:
             "Input and output folders overlap",
             where=str(target),
             hint="Choose a folder outside the input's.",
-        )
-
-
-def require_no_links(target: Path, files: Iterable[str]) -> None:
-    """Raise UsageError if an output subfolder is a symbolic link, which would redirect files elsewhere."""
-    folders = {folder for name in files for folder in Path(name).parents}
-    linked = sorted(str(folder) for folder in folders if (target / folder).is_symlink() and folder.name)
-    if linked:
-        raise UsageError(
-            "A folder of the output is a symbolic link",
-            where=str(target / linked[0]),
-            hint="Choose another output folder.",
-        )
-
-
-def require_unchanged(target: Path, sizes: Mapping[str, int], what: str, last: Sequence[str] = ()) -> None:
-    """Raise UsageError if a file of a finished output is missing or has another size.
-
-    Args:
-        what: What has made it: "cast" or "conversion".
-        last: Files of any size that make it a checkpoint.
-    """
-    changed = sorted(name for name, size in sizes.items() if file_size(target / name) != size)
-    changed += sorted(name for name in last if file_size(target / name) is None)
-    if changed:
-        raise UsageError(
-            f"A finished {what} has changed since it was written",
-            where=str(target),
-            why=f"{changed[0]} is missing or has another size; {len(changed)} such "
-            f"{'file' if len(changed) == 1 else 'files'}.",
-            hint="Choose another output folder, or remove that one.",
         )
 
 
@@ -77,21 +242,32 @@ def require_space(target: Path, needed: int) -> None:
         )
 
 
-def sampled_crc32_of(path: Path) -> int | None:
-    """Return the sampled CRC-32 of a file; None if the file can't be read."""
-    found = SampledSum()
-    try:
-        with open_file(path) as file:
-            for data in chunks(file, _CHUNK):
-                found.update(data)
-    except OSError:
-        return None
-    return found.crc32
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a JSON file, whole and on disk."""
+    write_file(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
 
 
-def file_size(path: Path) -> int | None:
+def made_by() -> dict[str, str]:
+    """Return npu-rl's version and the current time, for a report."""
+    now = datetime.datetime.now(datetime.timezone.utc)
+    return {"npu_rl": npu_rl.__version__, "date": now.isoformat(timespec="seconds")}
+
+
+def _file_size(path: Path) -> int | None:
     """Return a file's size in bytes; None if the file is inaccessible."""
     try:
         return path.stat().st_size
     except OSError:
         return None
+
+
+def _require_empty(folder: Path) -> None:
+    found = sorted(entry.name for entry in folder.iterdir())
+    if found:
+        more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+        raise UsageError(
+            "The output folder is not empty",
+            where=str(folder),
+            why=f"It has {', '.join(found[:3])}{more}, and no {NOTE} of unfinished work.",
+            hint="Choose a folder that is empty or does not exist.",
+        )

@@ -1,5 +1,6 @@
-"""Start a worker: `python -m npu_rl_tensors`."""
+"""Run tasks: `python -m npu_rl_tensors PROCESSES THREADS`."""
 
 from .worker import main
 
-main()
+if __name__ == "__main__":
+    main()

@@ -15,7 +15,7 @@ from .formats.tensor_views import OpenFiles
 from .fp8 import Fp8Cast, require_numbers
 from .hf_checkpoint import HfCheckpoint
 from .not_finite import all_finite, require_finite
-from .part_file import SummedFile, part_of, sync
+from .part_file import new_file
 from .regular_file import open_regular
 from .safetensors_file import TensorEntry
 from .tensor_error import TensorError
@@ -35,8 +35,7 @@ def cast_shard(arguments: dict[str, Any], progress: Callable[[int], None]) -> di
     header = checkpoint.header(plan.name)
     cast = _cast_on(arguments["device"])
     target = Path(arguments["output"], plan.name)
-    part = part_of(target)
-    with SummedFile(part) as out, open_regular(header.path, 0) as source:
+    with open_regular(header.path, 0) as source, new_file(target) as out:
         out.write(plan.begin(header))
         for tensor in plan.tensors:
             if tensor.scale is None:
@@ -44,10 +43,7 @@ def cast_shard(arguments: dict[str, Any], progress: Callable[[int], None]) -> di
             else:
                 scales = read_scales(checkpoint, files, tensor.source.name)
                 _cast(source, tensor.source, scales, rules.block, cast, out, progress)
-        sync(out)
-        size = out.tell()
-    part.replace(target)
-    return {"shard": plan.name, "size": size, "sampled_crc32": out.sum.crc32}
+    return {"shard": plan.name}
 
 
 @lru_cache(maxsize=1)
@@ -59,7 +55,7 @@ def _opened(folder: str) -> tuple[HfCheckpoint, CastRules, OpenFiles]:
 _cast_on = lru_cache(maxsize=1)(Fp8Cast)
 
 
-def _copy(source: BinaryIO, entry: TensorEntry, out: SummedFile, progress: Callable[[int], None]) -> None:
+def _copy(source: BinaryIO, entry: TensorEntry, out: BinaryIO, progress: Callable[[int], None]) -> None:
     """Copy a tensor unchanged. Raises TensorError if a value is NaN or infinite."""
     source.seek(entry.start)
     dtype = FLOATS.get(entry.dtype)
@@ -83,7 +79,7 @@ def _cast(
     scales: torch.Tensor,
     block: tuple[int, int],
     cast: Fp8Cast,
-    out: SummedFile,
+    out: BinaryIO,
     progress: Callable[[int], None],
 ) -> None:
     (rows, columns), height = entry.shape, block[0]
@@ -106,7 +102,11 @@ def _cast(
 
 def _read(source: BinaryIO, into: memoryview, entry: TensorEntry) -> None:
     while into:
-        count = source.readinto(into)  # type: ignore[attr-defined]
+        try:
+            count = source.readinto(into)  # type: ignore[attr-defined]
+        except OSError as error:
+            error.filename = source.name
+            raise
         if not count:
             where = f"{source.name}: {entry.name} of {entry.size} bytes"
             raise TensorError("A file became shorter while it was read", where=where)

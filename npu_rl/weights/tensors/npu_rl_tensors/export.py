@@ -59,7 +59,7 @@ def export_shard(arguments: dict[str, Any], progress: Callable[[int], None]) -> 
     unit = next(unit for unit in found.units if unit.file == arguments["shard"])
     path = Path(arguments["output"], unit.file)
     write_hf_file(path, unit, found.source.tensors, found.dtypes, progress, arguments["metadata"])
-    return {"shard": unit.file, "size": path.stat().st_size}
+    return {"shard": unit.file}
 
 
 def finish_export(arguments: dict[str, Any], _progress: Callable[[int], None]) -> dict[str, Any]:

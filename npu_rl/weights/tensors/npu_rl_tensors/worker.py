@@ -1,27 +1,30 @@
-"""The loop of a worker: reads tasks from standard input and prints progress and results, all as JSON lines.
+"""A pool of processes that runs tasks.
 
-In: {"task": NAME, "arguments": {...}}. Out: first {"event": "ready"}; for each task any number of
-{"event": "progress", "bytes": N}, then {"event": "result", "value": ...} or {"event": "error", ...} with the fields
-of TensorError or, from the system, `errno` and `file`. At the end of its input a worker ends at once, within a task
-too: then the process that it works for has ended.
+In, one line of JSON: [{"task": NAME, "arguments": {...}}, ...]. Out, JSON lines: any number of {"event": "progress",
+"bytes": N}, for each finished task {"event": "result", "index": I, "value": ...}, and for the first that failed
+{"event": "error", "index": I, ...} with the fields of TensorError or, from the system, `errno` and `file`. At the end
+of its input all end at once: then the process that they work for has ended.
 """
 
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
-import queue
+import signal
 import sys
 import threading
 import traceback
 from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from importlib import import_module
 from typing import Any
 
 from .tensor_error import TensorError
 
 Progress = Callable[[int], None]
-"""Say that so many more bytes are done."""
+"""Report that so many more bytes are done."""
 
 TASKS = {
     "audit_group": "audit",
@@ -39,44 +42,69 @@ TASKS = {
 }
 """Module of each task, a function of that name: it takes its arguments and Progress, and returns what JSON can hold."""
 
+_FEWER = "Run again with fewer workers: --workers 1"
 _NO_MEMORY = TensorError(
     "There is not enough memory",
     why="A worker reached a limit of its process (`ulimit -v`) or of this machine.",
-    hint="Run again with fewer workers: --workers 1",
+    hint=_FEWER,
     host=True,
 )
+_KILLED = TensorError(
+    "A worker was killed before its task was finished",
+    why="The kernel does so for want of memory.",
+    hint=_FEWER,
+    host=True,
+)
+_POLL = 0.2  # seconds between two reports of progress
 
 
 def main() -> None:
-    """Run tasks until the input ends. The only argument is the number of torch threads."""
+    """Run the tasks of one request. Arguments: the number of processes, and of torch threads in each."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
     os.dup2(2, 1)  # what libraries print is no answer
 
-    def say(event: str, **fields: Any) -> None:
-        out.write(json.dumps({"event": event, **fields}) + "\n")
+    def say(answer: dict[str, Any]) -> None:
+        out.write(json.dumps(answer) + "\n")
 
-    tasks: queue.Queue[str] = queue.Queue()
-    threading.Thread(target=_read, args=(tasks,), daemon=True).start()
+    requests = json.loads(sys.stdin.readline())
+    threading.Thread(target=_end_with_caller, daemon=True).start()
+    count, threads = map(int, sys.argv[1:])
     try:
-        prepare(int(sys.argv[1]))
+        require_torch()
     except TensorError as error:
-        say("error", **vars(error))
+        say({"event": "error", **vars(error)})
         return
-    say("ready")
-    while True:
-        work(json.loads(tasks.get()), say)
+    # a device can't be used in a fork; torch can, and isn't imported again
+    on_cpu = all(request["arguments"].get("device", "cpu") == "cpu" for request in requests)
+    context = multiprocessing.get_context("fork" if sys.platform == "linux" and on_cpu else "spawn")
+    done = context.Value("q", 0)
+    pool = ProcessPoolExecutor(count, context, _begin, (done, threads))
+    indices = {pool.submit(work, request): index for index, request in enumerate(requests)}
+    waiting: set[Future[dict[str, Any]]] = set(indices)
+    reported = 0
+    while waiting:
+        finished, waiting = wait(waiting, _POLL, FIRST_COMPLETED)
+        bytes_done = done.get_obj().value  # without its lock, which a killed worker may hold
+        if bytes_done != reported:
+            say({"event": "progress", "bytes": bytes_done - reported})
+            reported = bytes_done
+        for future in finished:
+            answer = _answer(future)
+            say({**answer, "index": indices[future]})
+            if answer["event"] != "result":
+                return  # and the caller kills all of this group
+    pool.shutdown()
 
 
-def _read(tasks: queue.Queue[str]) -> None:
-    for line in sys.stdin:
-        tasks.put(line)
-    os._exit(0)
+def _end_with_caller() -> None:
+    os.read(0, 1)  # not by sys.stdin, whose lock a fork would wait for
+    os.killpg(os.getpid(), signal.SIGKILL)
 
 
-def prepare(threads: int) -> None:
-    """Import torch and set its number of threads. Raises TensorError if torch is missing."""
+def require_torch() -> None:
+    """Raise TensorError if torch is missing."""
     try:
-        import torch
+        import torch  # noqa: F401
     except ImportError as error:
         raise TensorError(
             "The interpreter has no torch",
@@ -85,25 +113,46 @@ def prepare(threads: int) -> None:
             hint="Pass one that has it: --python PATH",
             host=True,
         ) from None
+
+
+_progress: Progress = lambda _count: None  # noqa: E731  set in each process of the pool
+
+
+def _begin(done: Any, threads: int) -> None:
+    """Prepare a process of the pool."""
+    global _progress
+    import torch
+
     torch.set_num_threads(threads)
 
+    def progress(count: int) -> None:
+        with done.get_lock():
+            done.value += count
 
-def work(request: dict[str, Any], say: Callable[..., None]) -> None:
-    """Run one task, and report its progress and its result or error."""
+    _progress = progress
+
+
+def _answer(future: Future[dict[str, Any]]) -> dict[str, Any]:
+    try:
+        return future.result()
+    except BrokenProcessPool:
+        return {"event": "error", **vars(_KILLED)}
+
+
+def work(request: dict[str, Any]) -> dict[str, Any]:
+    """Run one task, and return the event of its result or error."""
     name = request["task"]
     try:
         task = getattr(import_module(f".{TASKS[name]}", __package__), name)
-        value = task(request["arguments"], lambda count: say("progress", bytes=count))
+        return {"event": "result", "value": task(request["arguments"], _progress)}
     except TensorError as error:
-        say("error", **vars(error))
+        return {"event": "error", **vars(error)}
     except MemoryError:
-        say("error", **vars(_NO_MEMORY))
+        return {"event": "error", **vars(_NO_MEMORY)}
     except OSError as error:
-        say("error", errno=error.errno, text=error.strerror, file=str(error.filename or ""))
+        text, file = error.strerror, str(error.filename or "")
+        return {"event": "error", "errno": error.errno, "text": text, "file": file}
     except Exception as error:  # noqa: BLE001  the process that it works for reports it
         if isinstance(error, RuntimeError) and "can't allocate memory" in str(error):  # torch's
-            say("error", **vars(_NO_MEMORY))
-        else:
-            say("bug", trace=traceback.format_exc())
-    else:
-        say("result", value=value)
+            return {"event": "error", **vars(_NO_MEMORY)}
+        return {"event": "bug", "trace": traceback.format_exc()}

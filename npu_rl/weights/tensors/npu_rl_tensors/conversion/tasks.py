@@ -17,7 +17,6 @@ from ..formats.tensor_views import OpenFiles
 from ..hf_checkpoint import CONFIG, HEAD, read_object
 from ..layouts.model_sizes import ModelDims, model_sizes
 from ..layouts.placements import TensorMap
-from ..part_file import part_of
 from ..tensor_error import TensorError
 from ..tied_head import head_difference
 from . import write_checkpoint
@@ -78,20 +77,14 @@ def convert_file(arguments: dict[str, Any], progress: Callable[[int], None]) -> 
     unit = next(unit for unit in found.units if unit.file == arguments["file"])
     target = Path(arguments["output"], unit.file)
     target.parent.mkdir(parents=True, exist_ok=True)
-    part = part_of(target)
     views, dtypes = found.source.tensors, found.dtypes
     if found.output.format == "torch_dist":
-        sums = write_checkpoint.write_dist_file(part, unit, views, dtypes, progress)
-        part.with_name(part.name + write_checkpoint.PLACES).replace(
-            target.with_name(target.name + write_checkpoint.PLACES)
-        )
+        write_checkpoint.write_dist_file(target, unit, views, dtypes, progress)
     elif found.output.format == "legacy":
-        sums = write_checkpoint.write_rank_file(part, unit, found.layout, views, dtypes, progress)
+        write_checkpoint.write_rank_file(target, unit, found.layout, views, dtypes, progress)
     else:
-        sums = write_checkpoint.write_hf_file(part, unit, views, dtypes, progress)
-    size = part.stat().st_size
-    part.replace(target)
-    return {"shard": unit.file, "size": size, **sums}
+        write_checkpoint.write_hf_file(target, unit, views, dtypes, progress)
+    return {"shard": unit.file}
 
 
 def finish_conversion(arguments: dict[str, Any], _progress: Callable[[int], None]) -> dict[str, Any]:
@@ -99,7 +92,8 @@ def finish_conversion(arguments: dict[str, Any], _progress: Callable[[int], None
     found, folder = opened(_key(arguments)), Path(arguments["output"])
     if found.output.format == "torch_dist":
         files = [unit.file for unit in found.units]
-        if not (folder / write_checkpoint.LAST["torch_dist"][-1]).is_file():  # else a kill came after it
+        last = write_checkpoint.LAST["torch_dist"]
+        if not all((folder / name).is_file() for name in last):  # else a kill came after them
             write_checkpoint.write_dist_metadata(
                 folder, files, found.layout, found.dtypes, list(extra_states(found.model))
             )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import pickle
-import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -19,7 +18,7 @@ from ..hf_checkpoint import CONFIG, INDEX
 from ..layouts.mapped_checkpoint import box_in_stored
 from ..layouts.placements import TensorMap
 from ..not_finite import require_finite
-from ..part_file import SummedFile, part_of, sync
+from ..part_file import PLACES, new_file, write_file
 from ..regular_file import read_regular
 from ..safetensors_file import HEADER_LIMIT, header_bytes, parse_json
 from ..tensor_error import TensorError
@@ -35,15 +34,14 @@ LAST = {
     "hf": [CONFIG, INDEX],
 }
 """Files that make the others a checkpoint, by format: written last."""
-PLACES = ".places.json"  # beside a file of torch_dist until .metadata has what is in it
 
 
 def write_dist_file(
     path: Path, unit: OutputFile, views: Mapping[str, TensorView], dtypes: Dtypes, progress: Progress
-) -> dict[str, int]:
-    """Write chunks with torch.save, and a list of their offsets beside the file. Returns both checksums."""
+) -> None:
+    """Write chunks with torch.save, and a list of their offsets beside the file."""
     places = []
-    with SummedFile(path) as out:
+    with new_file(path) as out:
         for chunk in unit.chunks:
             placement = chunk.placement
             data = _read(views[placement.name], chunk.hf_box, dtypes[placement.name])
@@ -52,10 +50,7 @@ def write_dist_file(
             torch.save(data.reshape(extent(at)), out)
             places.append([placement.stored_key, list(at), start, out.tell() - start])
             progress(data.numel() * data.element_size())
-        sync(out)
-    content = _json(places)
-    _write_bytes(path.with_name(path.name + PLACES), content)
-    return {"sampled_crc32": out.sum.crc32, "places": zlib.crc32(content)}
+        _write_json(path.with_name(path.name + PLACES), places)
 
 
 def write_rank_file(
@@ -65,8 +60,8 @@ def write_rank_file(
     views: Mapping[str, TensorView],
     dtypes: Dtypes,
     progress: Progress,
-) -> dict[str, int]:
-    """Write a rank's file for Megatron's legacy loader, with tensors under "model". Returns its checksum."""
+) -> None:
+    """Write a rank's file for Megatron's legacy loader, with tensors under "model"."""
     fill = layout.by_stored()
     model: dict[str, torch.Tensor] = {}
     for key in unit.stored:
@@ -78,11 +73,8 @@ def write_rank_file(
             target[slices(placement.stored_box)] = data.reshape(extent(placement.stored_box))
             progress(data.numel() * data.element_size())
         model[key.partition("/")[2]] = target.view(spec.shape)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with SummedFile(path) as out:
+    with new_file(path) as out:
         torch.save({"model": model, "checkpoint_version": 3.0, "iteration": 1}, out)
-        sync(out)
-    return {"sampled_crc32": out.sum.crc32}
 
 
 def write_hf_file(
@@ -92,18 +84,16 @@ def write_hf_file(
     dtypes: Dtypes,
     progress: Progress,
     metadata: Mapping[str, str] = MappingProxyType({}),
-) -> dict[str, int]:
-    """Write a shard piece by piece, and return its checksum. `metadata`: more entries for the header's."""
+) -> None:
+    """Write a shard piece by piece. `metadata`: more entries for the header's."""
     tensors = [(name, _WORDS[dtypes[name]], views[name].shape) for name in unit.names]
-    with SummedFile(path) as out:
+    with new_file(path) as out:
         out.write(header_bytes(tensors, {"format": "pt", **metadata}))
         for name in unit.names:
             for box in split(views[name].shape, CHUNK):
                 data = _read(views[name], box, dtypes[name])
                 out.write(memoryview(data.reshape(-1).view(torch.uint8).numpy()))
                 progress(data.numel() * data.element_size())
-        sync(out)
-    return {"sampled_crc32": out.sum.crc32}
 
 
 def _read_places(path: Path) -> Any:
@@ -148,10 +138,10 @@ def write_dist_metadata(
         storage[MetadataIndex(key)] = _StorageInfo(states_file, start, length)
     metadata = Metadata(described, None, storage)
     metadata.mcore_data = {key: {} for key in layout.stored}
-    _write_bytes(folder / ".metadata", pickle.dumps(metadata))
+    write_file(folder / ".metadata", pickle.dumps(metadata))
     common = io.BytesIO()
     torch.save({}, common)
-    _write_bytes(folder / "common.pt", common.getvalue())
+    write_file(folder / "common.pt", common.getvalue())
     backends = {"sharded_backend": "torch_dist", "sharded_backend_version": 1}
     _write_json(
         folder / "metadata.json", {**backends, "common_backend": "torch", "common_backend_version": 1}
@@ -179,20 +169,17 @@ def _write_states(path: Path, states: list[tuple[str, Any, Any]]) -> list[tuple[
     torch.save([None], empty)
     content = empty.getvalue()
     found = []
-    part = part_of(path)
-    with part.open("xb") as out:
+    with new_file(path) as out:
         for key, index, shape in states:
             name = f"{key}/shard_{'.'.join(map(str, index))}_{'.'.join(map(str, shape))}"
             found.append((name, out.tell(), len(content)))
             out.write(content)
-        sync(out)
-    part.replace(path)
     return found
 
 
 def write_tracker(folder: Path) -> None:
     """Write the tracker file, which completes a legacy checkpoint."""
-    _write_bytes(folder / "latest_checkpointed_iteration.txt", b"1")
+    write_file(folder / "latest_checkpointed_iteration.txt", b"1")
 
 
 def write_index(folder: Path, units: list[OutputFile], total: int) -> None:
@@ -215,16 +202,4 @@ def _read(view: TensorView, box: Box, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _write_json(path: Path, content: Any) -> None:
-    _write_bytes(path, _json(content))
-
-
-def _json(content: Any) -> bytes:
-    return (json.dumps(content, indent=2) + "\n").encode()
-
-
-def _write_bytes(path: Path, content: bytes) -> None:
-    part = part_of(path)
-    with part.open("xb") as out:
-        out.write(content)
-        sync(out)
-    part.replace(path)
+    write_file(path, (json.dumps(content, indent=2) + "\n").encode())
