@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -91,6 +92,8 @@ def interpreter(python: str | None, workspace: Path | None) -> str:
     from npu_rl.workspace.folder.chosen_interpreter import choose
     from npu_rl.workspace.folder.discovery import open_workspace_if_any
 
+    if sys.platform != "linux":
+        tell("The memory that a pickled file takes to open is limited on Linux only")
     return choose(python, None if python is not None else open_workspace_if_any(workspace, tell))
 
 

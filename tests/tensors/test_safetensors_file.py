@@ -88,3 +88,21 @@ def test_only_the_files_that_are_asked_for_are_opened(tmp_path: Path) -> None:
         checkpoint.entry("c")
     with pytest.raises(TensorError, match="Invalid safetensors file"):
         checkpoint.entry("a")
+
+
+def test_a_git_lfs_pointer_is_named(tmp_path: Path) -> None:
+    """It was "truncated, or another": a clone without git-lfs has one in place of each shard."""
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + "\nsize 4302350824\n"
+    (tmp_path / SINGLE).write_text(pointer)
+    with pytest.raises(TensorError, match="Git LFS pointer") as caught:
+        HfCheckpoint(tmp_path)
+    assert "git lfs pull" in caught.value.hint
+
+
+def test_an_index_may_write_its_folder_before_a_shard(tmp_path: Path) -> None:
+    (tmp_path / "a.safetensors").write_bytes(packed({"x": [2]})[0])
+    (tmp_path / INDEX).write_text(json.dumps({"weight_map": {"x": "./a.safetensors"}}))
+    assert HfCheckpoint(tmp_path).shards == ("a.safetensors",)
+    (tmp_path / INDEX).write_text(json.dumps({"weight_map": {"x": "./../a.safetensors"}}))
+    with pytest.raises(TensorError, match="Invalid index"):
+        HfCheckpoint(tmp_path)

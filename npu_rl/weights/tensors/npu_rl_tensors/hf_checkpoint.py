@@ -123,6 +123,11 @@ class HfCheckpoint:
                 raise TensorError("The file has no tensors", where=str(self.folder / SINGLE))
             return dict.fromkeys(self._headers[SINGLE].entries, SINGLE)
         weight_map = read_object(path).get("weight_map")
+        if isinstance(weight_map, dict):
+            weight_map = {
+                name: shard.removeprefix("./") if isinstance(shard, str) else shard
+                for name, shard in weight_map.items()
+            }
         if not (
             isinstance(weight_map, dict)
             and weight_map
