@@ -95,6 +95,7 @@ def test_a_response_steers_no_terminal_and_passes_for_no_line_of_ours(runs: Runs
     st.sampled_from(["written", "best", "worst", "random"]),
     st.integers(1, 5),
 )  # fmt: skip
+@pytest.mark.second
 def test_whatever_the_lines_are_they_are_samples_or_counted(
     tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], order: Order, count: int
 ) -> None:

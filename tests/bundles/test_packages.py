@@ -68,6 +68,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
+@pytest.mark.second
 def test_what_another_python_needs_comes_with_npu_rl(
     links: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,6 +129,7 @@ def source(links: Path, tag: str = "py3-none-any") -> LockedPackage:
     return locked(links, "made_source-1.tar.gz")
 
 
+@pytest.mark.second
 def test_locked_packages_come_with_their_hashes_and_those_without_a_wheel_are_built(
     links: Path, tmp_path: Path
 ) -> None:

@@ -27,6 +27,7 @@ def imported(stack: Stack, template: WorkspacePaths) -> set[str]:
     return {name for name in names | ALWAYS if name.isidentifier()} - {"__main__"}
 
 
+@pytest.mark.second
 def test_no_stray_file_runs_in_the_command_that_is_to_find_it(
     installed: Installed, imported: set[str], paths: WorkspacePaths, tmp_path: Path
 ) -> None:

@@ -6,6 +6,7 @@ import json
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -46,6 +47,7 @@ def test_a_damaged_file_raises_nothing_but_its_own_error(examples: Examples, dat
 
 
 @both_kinds
+@pytest.mark.second
 @settings(max_examples=75, deadline=None)
 @given(data=st.data())
 def test_any_tree_of_known_keys_raises_nothing_but_its_own_error(

@@ -33,6 +33,7 @@ def mine(folder: Path, **changes: object) -> Path:
     return path
 
 
+@pytest.mark.second
 def test_hadolint_has_no_finding(tmp_path: Path) -> None:
     program = shutil.which("hadolint", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     if program is None and os.environ.get("NPU_RL_REQUIRE_PYPI") != "1":

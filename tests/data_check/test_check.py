@@ -50,6 +50,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "out"
 
 
+@pytest.mark.second
 def test_prepared_files_fit_the_reward(prepared: Path, quickstart_workspace: Path) -> None:
     code, report = check(prepared, quickstart_workspace, *DEEPSCALER, "data.batch=16")
     assert code == 0 and report["ok"] and not rules(report) and not rules(report, "advice")
@@ -67,6 +68,7 @@ def test_nothing_is_written_into_the_workspace(prepared: Path, quickstart_worksp
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.second
 def test_a_workspace_that_is_not_as_locked_is_refused(
     prepared: Path, tmp_path: Path, quickstart_workspace: Path
 ) -> None:
@@ -84,6 +86,7 @@ def test_a_workspace_that_is_not_as_locked_is_refused(
         assert "does not equal its lock" in text and "untracked  code/verl/added.py" in text
 
 
+@pytest.mark.second
 def test_prompts_that_ask_for_another_form(tmp_path: Path, quickstart_workspace: Path) -> None:
     source = write(tmp_path / "d.json", deepscaler(100))
     prepare("deepscaler", source, tmp_path / "out", "--template", "hashes")
@@ -267,6 +270,7 @@ def test_a_recipe_whose_trainer_reads_other_files(prepared: Path, tmp_path: Path
     assert done.returncode == 2 and "does not read Parquet files" in done.stderr, done.stderr
 
 
+@pytest.mark.second
 def test_lengths(prepared: Path, tmp_path: Path, quickstart_workspace: Path) -> None:
     tokenizer = made_tokenizer(tmp_path)
     limit = ("--tokenizer", tokenizer, "data.batch=16", *DEEPSCALER)
@@ -295,6 +299,7 @@ def test_longer_prompts_end_no_run_of_a_trainer_that_cuts_them() -> None:
         assert found.severity.value == severity and found.message.endswith(said)
 
 
+@pytest.mark.second
 def test_prepare_counts_overlong_prompts(tmp_path: Path) -> None:
     tokenizer = made_tokenizer(tmp_path)
     rows = deepscaler(80)

@@ -302,6 +302,7 @@ def many_rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.second
 def test_a_killed_run_leaves_nothing_half_written(
     tmp_path: Path, many_rows: Path, number: signal.Signals
 ) -> None:

@@ -50,6 +50,7 @@ def test_a_commit_over_two_components_is_split_and_reported(plain: Export) -> No
     plain.round_trip()
 
 
+@pytest.mark.second
 def test_a_commit_between_and_another_order_rewrite_the_series(two: Export) -> None:
     steps = two.git("log", "--reverse", "--format=%H").split()
     first = two.git("log", "--format=%H", "--grep", "Apply 0001-ten")
@@ -86,6 +87,7 @@ def test_what_was_squashed_into_another_goes_out_too(two: Export) -> None:
     assert two.files() == ["0001-ten.patch", "series"]
 
 
+@pytest.mark.second
 def test_single_files_move_into_the_folder_from_the_first_that_changes(two: Export) -> None:
     """In the bundled form: names with a/ and b/, from the component's root."""
     for name, text in (("one", TEN), ("two", THIRTY)):
@@ -108,6 +110,7 @@ def test_single_files_move_into_the_folder_from_the_first_that_changes(two: Expo
     assert two.files() == ["0001-two.patch", "0002-another.patch", "series"]
 
 
+@pytest.mark.second
 def test_a_series_of_quilts_keeps_its_names_and_options(two: Export) -> None:
     for path in (two.patches / "up").iterdir():
         path.unlink()
@@ -128,6 +131,7 @@ def test_a_series_of_quilts_keeps_its_names_and_options(two: Export) -> None:
     assert written["patches/up/series"] == series
 
 
+@pytest.mark.second
 def test_a_bundled_patchset_that_changes_is_copied(
     two: Export, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,6 +159,7 @@ def test_a_bundled_patchset_that_changes_is_copied(
     assert {path: path.read_bytes() for path in shipped.iterdir()} == before
 
 
+@pytest.mark.second
 def test_a_parents_list_is_added_to_and_its_folder_stays(patched: Export) -> None:
     child = patched.child()
     before = patched.beside()
@@ -170,6 +175,7 @@ def test_a_parents_list_is_added_to_and_its_folder_stays(patched: Export) -> Non
     assert found["patches/up/0001-ten.patch"] == before["patches/up/0001-ten.patch"]
 
 
+@pytest.mark.second
 def test_a_file_of_a_components_patch_and_of_one_of_the_tree(patched: Export) -> None:
     (patched.manifest.parent / "t.patch").write_text(TREE_PATCH)
     patched.manifest.write_text(patched.manifest.read_text() + "tree: {patches: [./t.patch]}\n")

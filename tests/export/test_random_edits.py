@@ -49,6 +49,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Export:
     suppress_health_check=list(HealthCheck),
 )
 @given(COMMITS)
+@pytest.mark.second
 def test_random_edits_give_the_same_tree(template: Export, commits: list[dict[str, str | None]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name in ("project", "w"):

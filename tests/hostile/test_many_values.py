@@ -13,6 +13,7 @@ from tests.hostile.limits import measured_cli
 from tests.support import clean_env
 
 
+@pytest.mark.second
 def test_a_header_of_as_many_tensors_as_a_checkpoint_may_have_is_read() -> None:
     entry = {"dtype": "BF16", "shape": [1, 2, 3, 4], "data_offsets": [0, 48]}
     header = {f"model.layers.{n}": entry for n in range(safetensors_file.MOST_TENSORS)}

@@ -18,6 +18,7 @@ from tests.installation.test_setup_install import BUILT, locked
 from tests.support import ok, run_cli
 
 
+@pytest.mark.second
 def test_packages_of_a_bundle_are_installed_without_an_index(
     stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,6 +71,7 @@ def test_a_new_environment_is_the_chosen_one(stack: Stack) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.second
 def test_the_same_command_goes_on_after_a_kill(stack: Stack, number: int) -> None:
     """From a private index: its password is in no file, and its address in none of the environment."""
     gate, begun = stack.folder / "gate", stack.folder / "begun"

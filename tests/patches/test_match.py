@@ -134,6 +134,7 @@ def test_without_context_below_only_the_end_fits() -> None:
     assert git_apply(BASE, plain_diff(BASE, CHANGED, context=0))[0] is False
 
 
+@pytest.mark.second
 def test_a_large_file_is_searched_in_reasonable_time() -> None:
     text = b"".join(b"    value_%d = call(%d)\n" % (n % 500, n % 7) for n in range(5000))
     assert locate(text, HUNK).kind == "missing"

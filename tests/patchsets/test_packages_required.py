@@ -27,6 +27,7 @@ TESTS = {
         ("1", 1, {"module": "ERROR", "test": "FAILED", "upstreams": "SKIPPED"}),
     ],
 )
+@pytest.mark.second
 def test_a_missing_package_fails(required: str, code: int, outcomes: dict[str, str], tmp_path: Path) -> None:
     shutil.copy(ROOT / "tests/patchsets/conftest.py", tmp_path)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")

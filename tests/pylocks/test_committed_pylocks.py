@@ -124,6 +124,7 @@ def test_antlr_of_mindspeed_rl_is_installed_alone() -> None:
 
 
 @pytest.mark.pypi
+@pytest.mark.second
 def test_they_are_made_again_as_they_are(tmp_path: Path) -> None:
     """Of one manifest, as of the moment in its files."""
     require_current(tmp_path, "deepseek-r1-zero")

@@ -77,6 +77,7 @@ def _two_workers() -> Iterator[None]:
         pool.close()
 
 
+@pytest.mark.second
 def test_equal_by_algebra() -> None:
     pairs = [*SAME, *SAME_BY_ALGEBRA]
     found = compute_scores(

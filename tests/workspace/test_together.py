@@ -75,6 +75,7 @@ def test_two_workspaces_from_one_store(stack: Stack, tmp_path: Path) -> None:
         assert leftovers(store) == []
 
 
+@pytest.mark.second
 def test_gc_beside_setups(stack: Stack, tmp_path: Path) -> None:
     store = {"NPU_RL_STORE": str(tmp_path / "store")}
     for attempt in range(3):
