@@ -28,7 +28,7 @@ from npu_rl.recipes.faults.witness_run import required_packages, witness_variabl
 from npu_rl.stack.patches.parse_patch import parse_patch
 from npu_rl.stack.patches.patch_header import parse_header
 from tests.in_process import run_here
-from tests.support import clean_env
+from tests.support import clean_env, run_cli
 
 PATCH = "sums/1/0001-add"
 ENTRY: dict[str, Any] = {
@@ -171,3 +171,8 @@ def test_the_command_on_a_workspace(quickstart_workspace: Path, tmp_path: Path) 
     assert {known[one].strategy for one in wrong} == {"megatron"}
     conflict = run_here(["faults", "quickstart", "--run"], clean_env(tmp_path), tmp_path)
     assert conflict.returncode == 2 and "MANIFEST conflicts with --run" in conflict.stderr
+
+
+def test_a_misspelt_id_is_no_manifest() -> None:
+    done = run_cli(["faults", "router-bias-bfloat16-on-loads", "--run"], os.environ)
+    assert done.returncode == 2 and "router-bias-bfloat16-on-load?" in done.stderr

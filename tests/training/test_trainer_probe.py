@@ -138,3 +138,14 @@ def test_verl_judges_values(upstreams: Path, tmp_path: Path) -> None:
     for change, key in WRONG.items():
         found = refused(judged(code, change, recipe=recipe))
         assert {one.key for one in found} == {key} and "(verl/" in found[0].message, change
+
+
+@pytest.mark.rehearsal
+def test_an_interpolation_that_leads_nowhere_is_an_error_of_its_key(code_tree: Path, tmp_path: Path) -> None:
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text("extends: quickstart\noverrides: {trainer.project_name: '${trainer.nope}'}\n")
+    tree = AssembledTree(code_tree, "quickstart", setup_command="npu-rl setup --python PATH")
+    judgement = judge(load_recipe(str(recipe)), tree, find_python=lambda: sys.executable, root=tmp_path)
+    (found,) = refused(judgement)
+    assert (found.key, found.where) == ("overrides['trainer.project_name']", f"{recipe}:2")
+    assert "trainer.nope" in found.message and VALUES not in judgement.unchecked

@@ -45,22 +45,23 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
         checks: list[tuple[Any, ...]] = [("", lambda: load_function(code, request["function"])(config))]
     else:
         try:
-            checks = list(_checks_of_verl(config))
+            given = [one.lstrip("+").partition("=")[0] for one in request["overrides"]]
+            checks = list(_checks_of_verl(config, given))
         except (Exception, SystemExit) as error:  # noqa: BLE001  whatever an import of the trainer raises
-            return {"unrun": f"{_first_line(error)} ({_place(error, code)})"}
+            return {"unrun": f"{_first_line(error)}{_at(error, code)}"}
     raised, skipped = [], {}
     for key, check, *values in checks:
         try:
             check(*values)
         except ImportError as error:
-            skipped[key] = f"{_first_line(error)} ({_place(error, code)})"
+            skipped[key] = f"{_first_line(error)}{_at(error, code)}"
         except (Exception, SystemExit) as error:  # noqa: BLE001  whatever it raises, the trainer would end by it
             found = {"key": key, "type": type(error).__name__, "message": _first_line(error)}
             raised.append(found | {"where": _place(error, code)})
     return {"raised": raised, "skipped": skipped}
 
 
-def _checks_of_verl(config: Any) -> Iterator[tuple[Any, ...]]:
+def _checks_of_verl(config: Any, given: Sequence[str]) -> Iterator[tuple[Any, ...]]:
     """Yield what verl does with a configuration before it trains: the key or section judged, function, arguments.
 
     Of the sections with a `_target_` only those that its workers instantiate as they are: `ref` gets values of the
@@ -68,9 +69,14 @@ def _checks_of_verl(config: Any) -> Iterator[tuple[Any, ...]]:
     """
     import torch
     from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
 
     algorithms: Any = importlib.import_module(_CORE)
-    OmegaConf.resolve(config)
+    try:
+        OmegaConf.resolve(config)
+    except OmegaConfBaseException as error:
+        yield next((key for key in given if not _resolves(config, key)), ""), _raise, error
+        return
     settings = importlib.import_module("verl.utils.config")
     build = getattr(settings, "omega_conf_to_dataclass", None)
     for section in (_A, _R, f"{_R}.checkpoint_engine"):
@@ -94,6 +100,21 @@ def _checks_of_verl(config: Any) -> Iterator[tuple[Any, ...]]:
             "vanilla",
         ):  # older verl has that loss outside of the registry
             yield key, get, value
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+def _resolves(config: Any, key: str) -> bool:
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        OmegaConf.select(config, key)
+    except OmegaConfBaseException:
+        return False
+    return True
 
 
 def _validate(function: Callable[..., object], config: Any) -> None:
@@ -228,6 +249,11 @@ def _first_line(error: BaseException) -> str:
     if type(error).__name__ == "InstantiationException" and error.__cause__ is not None:
         error = error.__cause__
     return next(iter(str(error).strip().splitlines()), "") or type(error).__name__
+
+
+def _at(error: BaseException, code: Path) -> str:
+    place = _place(error, code)
+    return f" ({place})" if place else ""
 
 
 def _place(error: BaseException, code: Path) -> str:
