@@ -72,10 +72,13 @@ def names(folder: Path) -> list[str]:
 def test_what_another_python_needs_comes_with_npu_rl(
     links: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The version that is installed here is preferred where it fits; typer's newest is not taken."""
+    """The version that is installed here is preferred where it fits; typer's newest is not taken.
+
+    made-source has no wheel, so it is built, as hydra-core's antlr4-python3-runtime is.
+    """
     from importlib.metadata import version
 
-    own = wheel(links, "npu_rl", VERSION, "py3-none-any", "typer", "made-beta; python_version < '3.11'",
+    own = wheel(links, "npu_rl", VERSION, "py3-none-any", "typer", "made-beta; python_version < '3.11'", "made-source",
                 "made-delta; platform_machine == 'x86_64'", "uv; extra == 'uv'")  # fmt: skip
     for one in (version("typer"), "999"):
         wheel(links, "typer", one)
@@ -85,12 +88,14 @@ def test_what_another_python_needs_comes_with_npu_rl(
     wheel(links, "made_zeta", "1", "cp39-abi3-manylinux2014_aarch64")
     wheel(links, "pip", "99")
     wheel(links, "uv", "99")
+    source(links)
     monkeypatch.setattr(bundled_packages, "_own_source", lambda: str(own))
     taken = tmp_path / "taken"
     add_program([OTHER], taken, offline=True, installer=True)
     found = [name.partition("-py3")[0].partition("-cp")[0] for name in names(taken)]
     assert found == [
         "made_beta-2",
+        "made_source-1",
         "made_zeta-1",
         f"npu_rl-{VERSION}",
         "pip-99",

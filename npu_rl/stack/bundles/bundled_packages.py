@@ -17,11 +17,12 @@ from pathlib import Path
 from packaging.utils import parse_wheel_filename
 
 import npu_rl
+from npu_rl.common.bounded import parse_toml
 from npu_rl.common.bundled import data_root, is_checkout
 from npu_rl.common.errors import SourceError
 from npu_rl.common.process import CompletedCommand
 from npu_rl.stack.bundles.pip_program import download_words, pip_errors, run_pip
-from npu_rl.stack.pylocks.pylock_file import LockedPackage, Pylock
+from npu_rl.stack.pylocks.pylock_file import LockedPackage, Pylock, locked_packages
 from npu_rl.stack.pylocks.pylock_targets import Target
 from npu_rl.stack.pylocks.uv_program import index_hint, index_words, run_uv, uv_environment, uv_folder
 from npu_rl.stack.sources.credentials import scrub
@@ -48,8 +49,9 @@ def add_program(
     """
     own = _build_wheel(_own_source(), folder, _NAME, offline=offline)
     for target in targets:
-        lines = _resolved(own, target, _settings(offline=offline), installer=installer)
-        _download(lines, target, folder, f"{_NAME}'s packages", offline=offline)
+        download_packages(
+            _resolved(own, target, offline=offline, installer=installer), folder, offline=offline
+        )
 
 
 def download_packages(pylock: Pylock, folder: Path, *, offline: bool = False) -> None:
@@ -70,7 +72,15 @@ def download_packages(pylock: Pylock, folder: Path, *, offline: bool = False) ->
         for one in pylock.packages
         if one.wheels
     )
-    _download(lines, pylock.target, folder, f"the packages of {pylock.manifest}", offline=offline)
+    target = pylock.target
+    with tempfile.TemporaryDirectory(prefix="npu-rl-wheels-") as name:
+        listed = Path(name) / "requirements.txt"
+        listed.write_text(lines, encoding="utf-8")
+        words = [*download_words(target, folder, offline=offline), "--require-hashes", "-r", str(listed)]
+        done = run_pip(words, folder)
+    if done.code:
+        what = f"the packages of {pylock.manifest} for Python {target.python} on {target.machine}"
+        raise _failed(f"pip can't download {what}", done)
     for package in pylock.from_source():
         _build_package(package, folder, offline=offline)
 
@@ -80,28 +90,19 @@ def _settings(*, offline: bool) -> PipSettings:
     return replace(settings, no_index=True) if offline else settings
 
 
-def _download(lines: str, target: Target, folder: Path, what: str, *, offline: bool) -> None:
-    """Download wheels by the lines of a requirements file, which have hashes."""
-    with tempfile.TemporaryDirectory(prefix="npu-rl-wheels-") as name:
-        listed = Path(name) / "requirements.txt"
-        listed.write_text(lines, encoding="utf-8")
-        words = [*download_words(target, folder, offline=offline), "--require-hashes", "-r", str(listed)]
-        done = run_pip(words, folder)
-    if done.code:
-        raise _failed(f"pip can't download {what} for Python {target.python} on {target.machine}", done)
-
-
-def _resolved(own: Path, target: Target, settings: PipSettings, *, installer: bool) -> str:
-    """Return npu-rl's requirements and pip for a target, with hashes, as the lines of a requirements file."""
+def _resolved(own: Path, target: Target, *, offline: bool, installer: bool) -> Pylock:
+    """Return pip and what npu-rl requires on a target. uv runs the build of an sdist that names no requirements."""
+    settings = _settings(offline=offline)
     with uv_folder(settings, uv_environment(settings, os.environ)) as (folder, variables):
-        wanted, found = folder / "wanted.txt", folder / "found.txt"
+        wanted, found = folder / "wanted.txt", folder / "pylock.toml"
         wanted.write_text(f"{_NAME}{'[uv]' if installer else ''} @ {own.as_uri()}\npip\n")
         # uv prefers the versions of an earlier output.
-        found.write_text("".join({f"{one.metadata['Name']}=={one.version}\n" for one in distributions()}))
+        here = {f'{{name = "{one.metadata["Name"]}", version = "{one.version}"}},' for one in distributions()}
+        found.write_text(f'lock-version = "1.0"\ncreated-by = "{_NAME}"\npackages = [{"".join(here)}]\n')
         words = ["pip", "compile", wanted.name, "--output-file", found.name, "--generate-hashes", "--quiet"]
-        words += ["--no-emit-package", _NAME, "--only-binary", ":all:", "--python", sys.executable]
+        words += ["--no-emit-package", _NAME, "--python", sys.executable]
         words += ["--python-version", target.python, "--python-platform", target.uv_platform]
-        words += index_words(settings)
+        words += [*index_words(settings), *(["--no-build-isolation"] if offline else [])]
         done = run_uv(words, variables, folder)
         if done.code:
             reason = scrub(done.stderr.strip(), settings.secrets)
@@ -110,7 +111,8 @@ def _resolved(own: Path, target: Target, settings: PipSettings, *, installer: bo
                 why=reason,
                 hint=index_hint(reason, settings),
             )
-        return found.read_text(encoding="utf-8")
+        packages = locked_packages(parse_toml(found.read_text(encoding="utf-8")))
+        return Pylock(_NAME, target, made_from="", packages=tuple(packages))
 
 
 def _own_source() -> str:
