@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
@@ -64,22 +63,15 @@ def counted(made: Plan) -> Memory:
     return memory
 
 
-def fixes(recipe: str, changes: dict[str, Any], die: int) -> None:
-    """Each change of a phase's fix, made in the recipe, brings that phase down."""
+def explained(recipe: str, changes: dict[str, Any], die: int) -> None:
+    """Whatever is set, memory is counted, and a phase without room names its largest part."""
     made = planned(recipe, changes, die)
     if made.memory is None:  # the layout's sizes don't fit
         return
-    memory = counted(made)
-    by_rule = {phase.name.rule: phase.name for phase in memory.phases}
+    phases = {phase.name.rule for phase in counted(made).phases}
     for rule in made.rules:
-        name = by_rule.get(rule.id.removesuffix("-tight"))
-        if rule.ok or name is None:
-            continue
-        before = present(memory.worst(name))
-        for text in filter(None, rule.fix.split("; or ")):
-            given = dict(re.findall(r"([\w.]+) to ([\w.]+)", text))
-            after = counted(planned(recipe, {**changes, **given}, die)).worst(name)
-            assert present(after).total < before.total, text
+        if not rule.ok and rule.id.removesuffix("-tight") in phases and rule.fix:
+            assert rule.fix.startswith("the largest part is ")
 
 
 @pytest.mark.second
@@ -88,14 +80,14 @@ def fixes(recipe: str, changes: dict[str, Any], die: int) -> None:
     changes=st.fixed_dictionaries({}, optional={**OF_ALL, **OF_MEGATRON}), die=st.sampled_from([32, 64, 96])
 )
 def test_any_memory_of_megatron(changes: dict[str, Any], die: int) -> None:
-    fixes(RECIPE, changes, die * 10**9)
+    explained(RECIPE, changes, die * 10**9)
 
 
 @pytest.mark.second
 @settings(max_examples=30, deadline=None)
 @given(changes=st.fixed_dictionaries({}, optional={**OF_ALL, **OF_FSDP}), die=st.sampled_from([8, 32, 64]))
 def test_any_memory_of_fsdp(changes: dict[str, Any], die: int) -> None:
-    fixes(FSDP, changes, die * 10**9)
+    explained(FSDP, changes, die * 10**9)
 
 
 @settings(max_examples=10, deadline=None)

@@ -63,7 +63,8 @@ def answer(judgement: Judgement) -> str:
     where = f"({fullest.name.label}, stage {fullest.stage})"
     figures = f"{fullest.total / 1e9:.1f} of {gb(memory.die)} on a die {where}"
     if fullest.total <= memory.die:
-        return f"fits: at most {figures}, {gb(memory.die - fullest.total)} to spare"
+        fits = f"fits: at most {figures}, {gb(memory.die - fullest.total)} to spare"
+        return f"{verdict(judgement)}; memory {fits}" if judgement.errors else fits
     over = f"{figures}, {gb(fullest.total - memory.die)} too much"
     broken = next((rule for rule in plan.rules if rule.id == fullest.name.rule and not rule.ok), None)
     if broken is None:
