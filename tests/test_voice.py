@@ -58,7 +58,6 @@ HELP = frozenset(
     )
 )
 INNOCENT = {
-    "A value for which the code raises an error.": "plain, and the shortest form",
     "of which {} are estimates": "counts gigabytes",
     "The module from which vLLM imports PagedAttention.": "names the direction of an import",
     "the template {} asks for {}": "a template is a prompt, which asks the model for a form of answer",
@@ -69,10 +68,7 @@ INNOCENT = {
     "full: also lay the whole patched repository": "the transitive verb; setup's commits have it",
     "Lay npu_rl_runtime into the code tree.": "the transitive verb; setup's commits have it",
     "Lay the runtime": "the subject of a commit in every workspace, part of its id",
-    "Its first {} of {} bytes hash or copy {} values": "three numbers, each with its unit",
     "blocks of {} tokens, of {} for {} sequences of {}": "three numbers, each with its unit",
-    "evidence: four published runs": "a paragraph; its sentences have one each",
-    "which calls with these arguments ({})": "the end of a sentence that begins elsewhere",
     "of the first {} responses": "the end of a sentence that begins elsewhere",
     "There is no reward.": "a sentence of its own, with a subject",
     "There is no reward to draw yet.": "a sentence of its own, with a subject",

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from npu_rl.stack.lock.lock_model import Lock
     from npu_rl.stack.store import Store
     from npu_rl.workspace.builds.build_components import BuildOutcome
-    from npu_rl.workspace.folder.lock_summary import Outcome
+    from npu_rl.workspace.folder.lock_summary import SetupOutcome
     from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 
 
@@ -114,7 +114,7 @@ def setup(
     from npu_rl.stack.lock import lock_model
     from npu_rl.workspace.folder.discovery import require_own_workspace
     from npu_rl.workspace.folder.laid_files import untouched
-    from npu_rl.workspace.folder.lock_summary import Outcome, manifest_changed, setup_json
+    from npu_rl.workspace.folder.lock_summary import SetupOutcome, manifest_changed, setup_json
 
     if not install:
         _refuse_without_install(venv, wheels, dry_run=dry_run)
@@ -149,7 +149,7 @@ def setup(
         started = time.monotonic()
         python = _absolute(python)
         if untouched(paths, text, python):
-            outcome = Outcome(False, seconds=time.monotonic() - started)
+            outcome = SetupOutcome(False, seconds=time.monotonic() - started)
         else:
             from npu_rl.workspace.folder.setup import Request, run
 
@@ -327,7 +327,7 @@ def _keep_choice(paths: WorkspacePaths, python: str) -> None:
         tell(f"Your commands in this workspace use {python}")
 
 
-def _print(lock: Lock, digest: str, paths: WorkspacePaths, outcome: Outcome) -> None:
+def _print(lock: Lock, digest: str, paths: WorkspacePaths, outcome: SetupOutcome) -> None:
     from npu_rl.workspace.folder.lock_summary import stack_lines
 
     if not outcome.changed:

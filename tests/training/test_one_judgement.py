@@ -62,10 +62,8 @@ BROKEN = [
     ),
     (["actor.micro_batch=3"], "mini-batch-share", "actor.micro_batch"),
     (["cluster.nodes=2"], "cpu-one-node", "cluster.nodes"),
-    (["env.HCCL_IF_BASE_PORT=65530"], "environment-value", "env.HCCL_IF_BASE_PORT"),
     (["env.HCCL_CONNECT_TIMEOUT=soon"], "environment-value", "env.HCCL_CONNECT_TIMEOUT"),
     (["env.HCCL_BUFFSIZE=300MB"], "environment-value", "env.HCCL_BUFFSIZE"),
-    (["env.HCCL_EXEC_TIMOUT=600"], "environment-name", "env.HCCL_EXEC_TIMOUT"),
     (["reward.function=./no_such.py:f"], "reward-function-file", "reward.function"),
     (["plan.except.no-such=x"], "unknown-rule", "plan.except.no-such"),
 ]

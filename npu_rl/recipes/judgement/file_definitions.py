@@ -12,7 +12,7 @@ from npu_rl.recipes.trainer_code.source_files import read_source
 
 
 @dataclass(frozen=True)
-class FileDefinitions:
+class DefinedNames:
     """The top-level definitions of a Python file.
 
     Attributes:
@@ -26,7 +26,7 @@ class FileDefinitions:
     may_define_more: bool
 
 
-def definitions_in(path: Path) -> FileDefinitions | None:
+def definitions_in(path: Path) -> DefinedNames | None:
     """Return the definitions of a Python file, or None if it can't be read as Python."""
     content = read_source(path)
     tree = None if content is None else syntax_tree(content)
@@ -45,7 +45,7 @@ def definitions_in(path: Path) -> FileDefinitions | None:
             bound.append(node.id)
     called = {getattr(node.func, "id", "") for node in ast.walk(tree) if isinstance(node, ast.Call)}
     may_define_more |= "__getattr__" in callables or bool(called & {"globals", "exec", "setattr", "vars"})
-    return FileDefinitions(frozenset((*bound, *callables)), tuple(callables), may_define_more)
+    return DefinedNames(frozenset((*bound, *callables)), tuple(callables), may_define_more)
 
 
 def _top_level(tree: ast.Module) -> Iterator[ast.AST]:

@@ -148,14 +148,18 @@ class KeyResolver:
         """Return whether the trainer's code reads a name.
 
         If other sections have it, or this one has a class without it, the section has to be named, too: in the same
-        line or by the path of the file.
+        line or by the path of the file. A name at the top has to follow the configuration's.
         """
         own = section.rpartition(".")[2]
-        word = re.compile(rb"""(?:\.|["'])%s\b""" % re.escape(name.encode()))
-        together = re.compile(rb"%s\w*[^\n]{0,60}%s" % (re.escape(own.encode()), word.pattern))
-        anywhere = not self.tree.holders(name) and not self._fields(section)
+        word = rb"""(?:\.|["'])%s\b""" % re.escape(name.encode())
+        if section:
+            together = rb"%s\w*[^\n]{0,60}%s" % (re.escape(own.encode()), word)
+            anywhere = not self.tree.holders(name) and not self._fields(section)
+        else:
+            together = rb"""config(?:\.|\[["']|\.get\(["'])%s\b""" % re.escape(name.encode())
+            anywhere = False
         return any(
-            (word if anywhere or own in file else together).search(text)
+            re.search(word if anywhere or (own and own in file) else together, text)
             for file, text in self._texts.items()
             if name.encode() in text
         )

@@ -15,7 +15,7 @@ from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 
 
 @dataclass
-class Outcome:
+class SetupOutcome:
     """The result of a setup."""
 
     changed: bool
@@ -56,7 +56,7 @@ def stack_json(lock: Lock, sources: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def setup_json(lock: Lock, digest: str, paths: WorkspacePaths, outcome: Outcome) -> dict[str, Any]:
+def setup_json(lock: Lock, digest: str, paths: WorkspacePaths, outcome: SetupOutcome) -> dict[str, Any]:
     """Return the output of `setup --json`.
 
     Args:

@@ -24,7 +24,7 @@ from npu_rl.stack.store import Store, Unit
 from npu_rl.workspace.folder import chosen_interpreter, file_check, laid_files, swap
 from npu_rl.workspace.folder.built_products import BuiltProduct, built_products, lasting_products
 from npu_rl.workspace.folder.laid_files import ALTERNATES, REPOSITORY_SETTINGS, up_to_date
-from npu_rl.workspace.folder.lock_summary import Outcome
+from npu_rl.workspace.folder.lock_summary import SetupOutcome
 from npu_rl.workspace.folder.receipt import (
     FilesByRoot,
     Receipt,
@@ -75,7 +75,7 @@ class Delivered:
     sources: dict[str, str]
 
 
-def run(request: Request, notify: Callable[[str], None]) -> Outcome:
+def run(request: Request, notify: Callable[[str], None]) -> SetupOutcome:
     """Set up the workspace, unless it is up to date.
 
     Raises:
@@ -89,11 +89,11 @@ def run(request: Request, notify: Callable[[str], None]) -> Outcome:
     with disk_errors(paths.root), exclusive(paths, notify):
         recover_interrupted(paths, notify)
         if up_to_date(paths, text, request.python):  # another process was faster
-            return Outcome(False, seconds=time.monotonic() - started)
+            return SetupOutcome(False, seconds=time.monotonic() - started)
         delivered = deliver(
             request.lock, request.manifest, request.network, request.watcher, request.jobs, request.store
         )
-        outcome = Outcome(True, received=delivered.received, sources=delivered.sources)
+        outcome = SetupOutcome(True, received=delivered.received, sources=delivered.sources)
         files = _files_by_root(delivered.composed.facts)
         if paths.is_workspace:
             _check_replaceable(request, _trees(delivered.composed.facts, request.lock), files, notify)
