@@ -219,7 +219,7 @@ def test_a_full_disk_is_named_by_the_output(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     with pytest.raises(HostError, match="File too large") as caught:
         cast_weights(tiny_fp8(tmp_path / "in"), tmp_path / "out", Workers(limited(tmp_path), 1))
-    assert caught.value.where == str(tmp_path / "out" / FIRST)
+    assert Path(caught.value.where).parent == tmp_path / "out"  # whichever shard comes first
 
 
 @pytest.mark.rehearsal
