@@ -43,6 +43,7 @@ class Device(str, Enum):
 
 @examples(
     "npu-rl weights cast DeepSeek-V3-Base V3-BF16   # again: it continues",
+    "npu-rl weights cast DeepSeek-V3-Base V3-BF16 --workers 4",
     "npu-rl weights cast DeepSeek-V3-Base V3-BF16 --device npu --json",
 )
 def cast(
