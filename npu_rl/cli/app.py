@@ -28,7 +28,6 @@ app = typer.Typer(
             "lock": "lock:lock",
             "weights": "weights:app",
             "requirements": "requirements:requirements",
-            "container": "container:container",
             "manifests": "manifests:app",
             "recipes": "recipes:app",
             "data": "data:app",

@@ -46,7 +46,7 @@ def _style(label: str) -> str:
 # -- folding ------------------------------------------------------------------------------------------
 
 _NAMES = (
-    "setup|verify|plan|doctor|train|runs|report|status|diff|summary|faults|lock|weights|requirements|container|"
+    "setup|verify|plan|doctor|train|runs|report|status|diff|summary|faults|lock|weights|requirements|"
     "manifests|recipes|data|patches|bundle|store"
 )
 _GIT = "-[Cc]|add|am|apply|checkout|clone|commit|config|diff|fetch|init|log|rebase|remote|reset|restore|show|status"

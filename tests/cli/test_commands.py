@@ -27,7 +27,6 @@ COMMANDS = (
     "lock",
     "weights",
     "requirements",
-    "container",
     "manifests",
     "recipes",
     "data",

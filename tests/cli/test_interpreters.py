@@ -99,7 +99,6 @@ NONE = {
     "report": ("report shown -w {w} -o {o}.html",),
     "weights get": ("weights get deepseek-v3",),
     "requirements": ("requirements -m quickstart --machine x86_64 --python-version 3.11",),
-    "container": ("container -m quickstart --python-version 3.11", "container -m quickstart --run-line"),
     "manifests list": ("manifests list",),
     "manifests show": ("manifests show {m}",),
     "manifests check": ("manifests check {m}",),
