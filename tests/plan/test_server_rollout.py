@@ -148,17 +148,8 @@ def test_the_split_is_that_of_the_tree(tmp_path: Path) -> None:
     assert found.ok and found.skipped.startswith("not in this tree: verl/experimental/agent_loop")
 
 
-def test_what_memory_rests_on_is_cited_from_the_tree(tmp_path: Path) -> None:
-    """A file of another version isn't named; where the tree has none of the places, only the function is."""
-    worker = {"vllm_ascend/worker/worker.py": "def determine_available_memory(self) -> int:\n"}
-    for tree, cited in (
-        (SERVERS, "(determine_available_memory)"),
-        (SERVERS | worker, "(determine_available_memory, vllm_ascend/worker/worker.py:1)"),
-    ):
-        text = "\n".join(present(script(lay(tmp_path, tree)).memory).assumed)
-        assert cited in text and "(export_weights)" in text
-        assert "@" not in text and "worker_v1.py" not in text
-    small = script(tmp_path, f"{DATA}=1", f"{EXPERTS}=1", "rollout.memory_share=0.1")
+def test_where_the_tree_has_none_of_the_places_only_the_function_is_cited(tmp_path: Path) -> None:
+    small = script(lay(tmp_path, SERVERS), f"{DATA}=1", f"{EXPERTS}=1", "rollout.memory_share=0.1")
     assert "not one sequence fits (check_enough_kv_cache_memory)" in rule(small, "kv-cache-room").figures
 
 

@@ -83,7 +83,6 @@ def test_weights_in_bf16_are_gathered_in_bf16() -> None:
     sizes = []
     for change in ([], [f"{key}=bfloat16"]):
         memory = present(plan(*change, recipe=FSDP).memory)
-        assert any("gathered in" in text for text in memory.assumed)
         phase = present(memory.worst(PhaseName.WEIGHT_SYNC))
         sizes.append((phase.parts[Part.GATHERED], phase.parts[Part.ACTOR_WEIGHTS]))
     assert sizes[0] == tuple(2 * size for size in sizes[1])

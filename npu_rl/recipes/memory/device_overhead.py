@@ -48,20 +48,21 @@ class Overhead:
 
 def overhead_of(facts: PlanInputs, layout: Parallelism) -> Overhead:
     """Return the overhead on a die of a layout; zero on CPUs and GPUs."""
-    early, late = hccl_groups(facts, layout)
-    size, processes = buffer_mb(facts), 2 if facts.server_mode else 1
+    given = facts.env.get("HCCL_BUFFSIZE", "").strip()
+    size = int(given) if given.isascii() and given.isdigit() and int(given) > 0 else HCCL_MB
+    processes = 2 if facts.server_mode else 1
     if not facts.npu:
         return Overhead({}, {}, processes, 0, size)
-    alone = counts_only_itself(facts)
+    early, late = hccl_groups(facts, layout)
+    alone, one = counts_only_itself(facts), 2 * size * 2**20
     groups, inside = len(early) + len(late), len(_engine_groups(facts, layout) if alone else early)
-    one = 2 * size * 2**20
     in_share, others = [(Part.HCCL, inside * one)], [(Part.HCCL, (groups - inside) * one)]
     (others if alone else in_share).append((Part.CONTEXT, processes * _CONTEXT))
     return Overhead(present(in_share), present(others), processes, groups, size)
 
 
 # vLLM's worker takes a snapshot of the device when it starts, and takes off its share only what has grown since.
-_SNAPSHOT = {
+SNAPSHOT = {
     "npu": Place(
         "vllm_ascend/worker/worker.py", "self.init_snapshot = MemorySnapshot()", ("v0.18.0", "v0.23.0")
     ),
@@ -79,13 +80,8 @@ def counts_only_itself(facts: PlanInputs) -> bool:
     Its process has its context when it takes the snapshot, and not yet its communicators (NPUWorker._init_device,
     vllm_ascend/worker/worker.py:266@v0.18.0; memory_profiling, vllm/utils/mem_utils.py@0.18.0).
     """
-    place = _SNAPSHOT.get(facts.recipe.device)
+    place = SNAPSHOT.get(facts.recipe.device)
     return facts.server_mode and place is not None and facts.upstream.has(place)
-
-
-def snapshot_cited(facts: PlanInputs) -> str:
-    """Return the name of the snapshot and the code that takes it, for a message."""
-    return facts.upstream.cite("MemorySnapshot", _SNAPSHOT[facts.recipe.device])
 
 
 def hccl_groups(facts: PlanInputs, layout: Parallelism) -> tuple[list[str], list[str]]:
@@ -162,9 +158,3 @@ def _engine_groups(facts: PlanInputs, layout: Parallelism) -> list[str]:
     if sizes["rollout_expert"] > 1 and (always or (experts and facts.upstream.has(_MC2))):
         found.append("rollout_mc2")
     return found
-
-
-def buffer_mb(facts: PlanInputs) -> int:
-    """Return HCCL_BUFFSIZE in 2^20 bytes; its default if it is unset or invalid."""
-    given = facts.env.get("HCCL_BUFFSIZE", "").strip()
-    return int(given) if given.isascii() and given.isdigit() and int(given) > 0 else HCCL_MB

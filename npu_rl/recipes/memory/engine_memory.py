@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from npu_rl.recipes.memory.activations import WorkSplit, forward_peak
+from npu_rl.recipes.memory.activations import Activations
+from npu_rl.recipes.memory.device_overhead import Overhead
 from npu_rl.recipes.memory.memory_parts import Part, Parts, present, total
 from npu_rl.recipes.sizing.model_config import ModelConfig
 from npu_rl.recipes.sizing.parallelism import RolloutSizes
@@ -90,11 +91,6 @@ class EngineMemory:
     left: int
     cache: KvCache
 
-    @property
-    def free(self) -> int:
-        """The bytes of the share that remain for the cache; negative if the share is too small for the other parts."""
-        return self.room - self.left - total(self.own) - total(self.profiled)
-
     def parts(self, cache: int) -> Parts:
         """Return all parts of the engine's memory with a cache of the given size."""
         others = (*self.own.items(), *self.profiled.items(), *self.outside.items())
@@ -102,39 +98,27 @@ class EngineMemory:
 
 
 def engine_of(
-    facts: PlanInputs,
-    shape: ModelConfig,
-    sizes: RolloutSizes,
-    die: int,
-    left: int,
-    inside: Parts,
-    on_top: Parts,
+    facts: PlanInputs, shape: ModelConfig, sizes: RolloutSizes, die: int, left: int, overhead: Overhead
 ) -> EngineMemory:
-    """Return the engine's memory on a die.
-
-    Args:
-        facts: The inputs of the plan.
-        shape: The model.
-        sizes: The rollout's parallelism.
-        die: The die's bytes.
-        left: Bytes of training on the die when the engine starts.
-        inside: HCCL's buffers and CANN's context that exist before the engine's profiling.
-        on_top: Those that are allocated after it.
-    """
+    """Return the engine's memory on a die of `die` bytes, where training has `left` bytes when the engine starts."""
     together = sizes.tensor * sizes.data if facts.expert_parallel else 1
     counts = stage(shape, range(shape.layers), rollout_share(sizes.tensor, together, sizes.data))
     derived = _WEIGHT * absorbed_projections(shape, sizes.tensor)
     own = present([(Part.ENGINE_WEIGHTS, _WEIGHT * sum(counts.values())), (Part.ENGINE_DERIVED, derived)])
     sequences = _decoded_sequences(facts)
-    forward = _forward_pass(facts, shape, sizes, sequences)
-    profiled = present([(Part.ENGINE_ACTIVATIONS, forward), *inside.items()])
+    # a forward pass of the largest batch, including its logits
+    tokens = facts.whole(f"{ROLLOUT}.max_num_batched_tokens") or _BATCHED_TOKENS
+    logits = 2 * _WEIGHT * (sequences or 1) * shape.vocabulary
+    forward = Activations(shape, sizes.tensor).forward_peak(tokens) + logits
+    profiled = present([(Part.ENGINE_ACTIVATIONS, forward), *overhead.inside.items()])
     sampling = _SAMPLED * (sequences or 1) * shape.vocabulary
-    outside = present([(Part.SAMPLING, sampling), *on_top.items()])
+    outside = present([(Part.SAMPLING, sampling), *overhead.outside.items()])
     share = facts.values.value(SHARE)
     share = float(share) if isinstance(share, int | float) and not isinstance(share, bool) else None
     room = int(share * die) if share is not None else 0
     block = facts.whole(f"{ROLLOUT}.engine_kwargs.vllm.block_size") or _BLOCK[facts.recipe.device]
-    per_token = cache_per_token(shape, sizes.tensor, _cache_value_bytes(facts))
+    in_fp32 = facts.values.value(f"{ROLLOUT}.dtype") in ("float32", "float")
+    per_token = cache_per_token(shape, sizes.tensor, 4 if in_fp32 else _WEIGHT)
     length = facts.whole(f"{ROLLOUT}.max_model_len") or facts.length
     forced = facts.whole(f"{ROLLOUT}.engine_kwargs.vllm.num_gpu_blocks_override")
     if forced is not None:
@@ -154,15 +138,3 @@ def _decoded_sequences(facts: PlanInputs) -> int | None:
         return share
     given = facts.whole(f"{ROLLOUT}.max_num_seqs")
     return min(given, share) if given and share else given or share
-
-
-def _forward_pass(facts: PlanInputs, shape: ModelConfig, sizes: RolloutSizes, sequences: int | None) -> int:
-    """Return the bytes that a forward pass of the largest batch needs, including its logits."""
-    tokens = facts.whole(f"{ROLLOUT}.max_num_batched_tokens") or _BATCHED_TOKENS
-    split = WorkSplit(tensor=sizes.tensor, expert_tensor=1, sequence_parallel=False)
-    return forward_peak(shape, tokens, split) + 2 * _WEIGHT * (sequences or 1) * shape.vocabulary
-
-
-def _cache_value_bytes(facts: PlanInputs) -> int:
-    """Return the bytes of a value in the cache."""
-    return 4 if facts.values.value(f"{ROLLOUT}.dtype") in ("float32", "float") else _WEIGHT

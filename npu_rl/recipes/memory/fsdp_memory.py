@@ -6,20 +6,10 @@ always on the host), verl/workers/actor/dp_actor.py@55e3c5b, torch.distributed.f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from npu_rl.recipes.memory.activations import (
-    FSDP_LOGITS,
-    Recompute,
-    WorkSplit,
-    forward_peak,
-    kept_for_backward,
-    working_set,
-)
+from npu_rl.recipes.memory.activations import Activations, Recompute
 from npu_rl.recipes.memory.memory_parts import Part, Parts, present
 from npu_rl.recipes.memory.training_memory import (
     StageMemory,
-    Training,
     divided,
     has_entropy,
     has_reference,
@@ -33,124 +23,119 @@ from npu_rl.recipes.sizing.plan_inputs import ACTOR, PlanInputs
 from npu_rl.recipes.sizing.weight_sizes import EMBEDDING, HEAD, count_parameters, layer
 
 _BF16, _FP32 = 2, 4
-_MODEL = "actor_rollout_ref.model"
+# Bytes that one token takes for each word of the vocabulary, as verl's code computes them (55e3c5b).
+_LOGITS = {
+    # bf16 logits and the log-softmax that npu_cross_entropy_loss returns (verl/utils/torch_functional.py:106@55e3c5b)
+    "plain": 4,
+    # and the gradient
+    "backward": 6,
+    # softmax, product and a copy in fp32 under autocast (entropy_from_logits, torch_functional.py:145@55e3c5b)
+    "entropy": 16,
+    "entropy-backward": 18,
+}
 
 
-def fsdp_training(facts: PlanInputs, layout: Parallelism, shape: ModelConfig) -> Training:
-    """Return the memory of the actor and the reference on a die."""
-    memory = _FsdpMemory(facts, layout, shape)
-    ranks = memory.ranks
-    return Training(
-        stages=(memory.stage,),
-        update=memory.update,
-        old_log_prob=memory.old_log_prob,
-        reference=memory.reference if has_reference(facts) else None,
-        gathered=memory.size * max(shape.vocabulary * shape.hidden, shape.feed_forward * shape.hidden),
-        assumed=(
-            f"FSDP over {ranks} {'rank' if ranks == 1 else 'ranks'}: weights and gradients {memory.size} bytes, Adam's "
-            f"two moments {2 * memory.size}, all sharded; the reference in bf16 on the host",
-            "gathered: embedding and head, two layers, one unit's gradients in bf16 and fp32, at the fullest moment",
-            "activations, an estimate: "
-            + ("each layer keeps its input" if memory.recompute.granularity else "all layers keep theirs"),
-            f"weights go to the engine tensor by tensor, each gathered in {'fp32' if memory.size == _FP32 else 'bf16'}",
-        ),
-    )
+class FsdpMemory:
+    """Memory of the actor and the reference on a die. A part that is resident, too, counts once.
 
+    Attributes:
+        stages: The only pipeline stage.
+        gathered: Bytes of the largest tensor on its way to the engine.
+        assumed: Assumptions, for people.
+    """
 
-class _FsdpMemory:
     def __init__(self, facts: PlanInputs, layout: Parallelism, shape: ModelConfig) -> None:
+        """Read the settings, and count what stays on a die and on its host."""
         self._facts, self._shape = facts, shape
-        shard = layout.train.shard
-        self.ranks = shard if 0 < shard < layout.world else layout.world
-        section = f"{ACTOR}.fsdp_config"
-        named = facts.values.value(f"{section}.model_dtype")
-        self.size = _BF16 if named in ("bf16", "bfloat16", "fp16", "float16") else _FP32
+        section, shard = f"{ACTOR}.fsdp_config", layout.train.shard
+        ranks = shard if 0 < shard < layout.world else layout.world
+        half = facts.values.value(f"{section}.model_dtype") in ("bf16", "bfloat16", "fp16", "float16")
+        size = _BF16 if half else _FP32
         self._all_on_host = layout.strategy == "fsdp2" and facts.on(f"{section}.offload_policy")
-        self._offload, self._offload_optimizer = (
+        offload, offload_optimizer = (
             self._all_on_host or facts.on(f"{section}.{name}_offload") for name in ("param", "optimizer")
         )
         # gradient checkpointing is on unless a value says otherwise (verl/trainer/config/model/hf_model.yaml)
-        checkpointing = facts.values.value(f"{_MODEL}.enable_gradient_checkpointing") is not False
-        self.recompute = Recompute("full", "uniform", 1) if checkpointing else Recompute()
-        self._split = WorkSplit(sequence_parallel=False)
-        self.stage = self._stage_memory()
-        self._units = _units(shape, self.ranks, layout.strategy)
-
-    def _stage_memory(self) -> StageMemory:
-        counts = count_parameters(self._shape)
-        sharded = divided(sum(counts.values()), self.ranks)
-        weights, states = self.size * sharded, 2 * self.size * sharded
-        optimizer = weights if self._all_on_host else 0
-        return StageMemory(
-            range(self._shape.layers),
+        key = "actor_rollout_ref.model.enable_gradient_checkpointing"
+        checkpointing = facts.values.value(key) is not False
+        recompute = Recompute("full", "uniform", 1) if checkpointing else Recompute()
+        self._activations = Activations(shape, recompute=recompute)
+        self.gathered = size * max(shape.vocabulary, shape.feed_forward) * shape.hidden
+        self.assumed = (
+            f"FSDP over {ranks} {'rank' if ranks == 1 else 'ranks'}: weights and gradients {size} bytes, Adam's two "
+            f"moments {2 * size}, all sharded; the reference in bf16 on the host",
+        )
+        counts = count_parameters(shape)
+        sharded = divided(sum(counts.values()), ranks)
+        weights, states = size * sharded, 2 * size * sharded
+        self._stage = StageMemory(
+            range(shape.layers),
             counts,
             weights,
             weights,
             states,
             on_host=present(
                 [
-                    (Part.ACTOR_WEIGHTS, weights if self._offload else 0),
-                    (Part.ACTOR_GRADIENTS, optimizer),
-                    (Part.REFERENCE_WEIGHTS, _BF16 * sharded if has_reference(self._facts) else 0),
-                    (Part.OPTIMIZER, states if self._offload_optimizer else 0),
+                    (Part.ACTOR_WEIGHTS, weights if offload else 0),
+                    (Part.ACTOR_GRADIENTS, weights if self._all_on_host else 0),
+                    (Part.REFERENCE_WEIGHTS, _BF16 * sharded if has_reference(facts) else 0),
+                    (Part.OPTIMIZER, states if offload_optimizer else 0),
                 ]
             ),
-            resident=present([(Part.ACTOR_WEIGHTS, 0 if self._offload else weights)]),
-            resident_late=present([(Part.OPTIMIZER, 0 if self._offload_optimizer else states)]),
+            resident=present([(Part.ACTOR_WEIGHTS, 0 if offload else weights)]),
+            resident_late=present([(Part.OPTIMIZER, 0 if offload_optimizer else states)]),
         )
+        self.stages = (self._stage,)
+        # Bytes in bf16 of what is gathered at once. FSDP's root has embedding and head together and stays from the
+        # forward pass on; FSDP2 has a unit of each (apply_fsdp2, verl/utils/fsdp_utils.py@55e3c5b).
+        apart = layout.strategy == "fsdp2" and not shape.tied
+        embedding, head = (_BF16 * counts[part] if ranks > 1 else 0 for part in (EMBEDDING, HEAD))
+        self._root, self._embedding, self._head = (0, embedding, head) if apart else (embedding + head, 0, 0)
+        largest = max(sum(layer(shape, number).values()) for number in (0, shape.layers - 1))
+        self._layer = _BF16 * largest if ranks > 1 else 0
 
     def update(self, _stage: int, micro: MicroBatch) -> Parts:
         """Return the shards of weights, gradients and optimizer states, and the backward pass's peak."""
-        one, shape = self.stage, self._shape
-        activations = kept_for_backward(shape, one.layers, micro.tokens, self._split, self.recompute)
-        work = working_set(shape, one.layers, micro.tokens, self._split, self.recompute)
+        one, on_die = self._stage, 0 if self._all_on_host else 1
+        activations = self._activations.kept(one.layers, micro.tokens)
+        work = self._activations.working_set(one.layers, micro.tokens)
         logits = self._logits(micro, "entropy-backward" if has_entropy(self._facts) else "backward")
-        on_die = 0 if self._all_on_host else 1
-        peaks = self._peaks(activations, work, logits)
         return present(
             [
                 (Part.ACTOR_WEIGHTS, on_die * one.weights),
                 (Part.ACTOR_GRADIENTS, on_die * one.gradients),
                 (Part.OPTIMIZER, on_die * one.states),
-                *max(peaks, key=lambda parts: sum(size for _, size in parts)),
+                *max(self._peaks(activations, work, logits), key=lambda parts: sum(parts.values())).items(),
             ]
         )
 
-    def _peaks(self, activations: int, work: int, logits: int) -> list[list[tuple[Part, int]]]:
+    def _peaks(self, activations: int, work: int, logits: int) -> list[dict[Part, int]]:
         """Return the candidates for the peak: at the loss, and in the backward pass of head, layer and embedding.
 
-        A unit's gradients are there in bf16 and, to be reduced, in fp32. FSDP's root has embedding and head together
-        and stays from the forward pass on; FSDP2 has a unit of each (apply_fsdp2, verl/utils/fsdp_utils.py@55e3c5b).
+        A unit's gradients are there in bf16 and, to be reduced, in fp32: three times its bytes in bf16.
         """
-        units, one, gradient = self._units, _BF16 * self._units.layer, _BF16 + _FP32
-        root = _BF16 * units.root
-        at_loss = max(root, _BF16 * units.head) + one
-        of_head = root + (_BF16 + gradient) * units.head + one
-        of_layer = 2 * root + 2 * one + gradient * units.layer
-        of_embedding = (_BF16 + gradient) * max(units.root, units.embedding)
-        kept = (Part.ACTIVATIONS, activations)
+        root, head, one = self._root, self._head, self._layer
         return [
-            [(Part.FSDP_UNITS, at_loss), kept, (Part.LOGITS, logits)],
-            [(Part.FSDP_UNITS, of_head), kept],
-            [(Part.FSDP_UNITS, of_layer), (Part.ACTIVATIONS, activations + work)],
-            [(Part.FSDP_UNITS, of_embedding)],
+            {Part.FSDP_UNITS: max(root, head) + one, Part.ACTIVATIONS: activations, Part.LOGITS: logits},
+            {Part.FSDP_UNITS: root + 4 * head + one, Part.ACTIVATIONS: activations},
+            {Part.FSDP_UNITS: 2 * root + 5 * one, Part.ACTIVATIONS: activations + work},
+            {Part.FSDP_UNITS: 4 * max(root, self._embedding)},
         ]
 
-    def old_log_prob(self, _stage: int, micro: MicroBatch) -> Parts:
-        """Return the actor's shard, the gathered units, and the logits with the copies for the entropy."""
-        return self._log_prob(micro, 0 if self._all_on_host else self.stage.weights, "entropy")
+    def log_prob(self, _stage: int, micro: MicroBatch, *, reference: bool) -> Parts:
+        """Return the actor's shard or none of the reference, which is on the host, the gathered units, and the logits.
 
-    def reference(self, _stage: int, micro: MicroBatch) -> Parts:
-        """Return the units gathered from the host, and the logits."""
-        return self._log_prob(micro, 0, "plain")
-
-    def _log_prob(self, micro: MicroBatch, weights: int, kind: str) -> Parts:
-        work = forward_peak(self._shape, micro.tokens, self._split)
+        Old log-probs have the copies for the entropy.
+        """
+        weights = 0 if reference or self._all_on_host else self._stage.weights
+        work = self._activations.forward_peak(micro.tokens)
+        logits = self._logits(micro, "plain" if reference else "entropy")
+        largest = max(self._root, self._embedding, self._head)
         return present(
             [
                 (Part.ACTOR_WEIGHTS, weights),
-                (Part.FSDP_UNITS, _BF16 * (self._units.largest + 2 * self._units.layer)),
-                *larger_of(work, self._logits(micro, kind)).items(),
+                (Part.FSDP_UNITS, largest + 2 * self._layer),
+                *larger_of(work, logits).items(),
             ]
         )
 
@@ -158,38 +143,4 @@ class _FsdpMemory:
         if uses_fused_kernels(self._facts):
             return 0
         chunked = kind.startswith("entropy") and self._facts.on(f"{ACTOR}.entropy_from_logits_with_chunking")
-        return FSDP_LOGITS["backward" if chunked else kind] * micro.tokens * self._shape.vocabulary
-
-
-@dataclass(frozen=True)
-class _Units:
-    """Parameters that are gathered at the same time.
-
-    Attributes:
-        root: FSDP's root unit with embedding and head; 0 if each is a unit.
-        embedding: The embedding's unit, or 0.
-        head: The head's unit, or 0.
-        layer: The largest layer.
-    """
-
-    root: int
-    embedding: int
-    head: int
-    layer: int
-
-    @property
-    def largest(self) -> int:
-        """The largest unit outside of layers."""
-        return max(self.root, self.embedding, self.head)
-
-
-def _units(shape: ModelConfig, ranks: int, strategy: str) -> _Units:
-    if ranks == 1:
-        return _Units(0, 0, 0, 0)
-    counts = count_parameters(shape)
-    of_each_kind = (0, shape.layers - 1) if shape.layers else ()
-    one = max(sum(layer(shape, number).values()) for number in of_each_kind)
-    embedding, head = counts[EMBEDDING], counts[HEAD]
-    if strategy == "fsdp2" and not shape.tied:
-        return _Units(0, embedding, head, one)
-    return _Units(embedding + head, 0, 0, one)
+        return _LOGITS["backward" if chunked else kind] * micro.tokens * self._shape.vocabulary

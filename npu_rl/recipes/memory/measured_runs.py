@@ -57,7 +57,7 @@ def combination_of(facts: PlanInputs) -> Combination:
         "parameters": facts.on(f"{ACTOR}.{backend}.param_offload"),
         "optimizer": facts.on(f"{ACTOR}.{backend}.optimizer_offload"),
         "optimizer_cpu_offload": facts.on(CPU_OFFLOAD),
-        "swap_optimizer": bool(facts.transformer("swap_optimizer")),
+        "swap_optimizer": facts.swaps,
     }
     engine = SERVERS if facts.server_mode else "vLLM in training's process" if facts.vllm else "no engine"
     return Combination(

@@ -5,18 +5,18 @@ Puts together the memory of training, of the rollout's engine, and of HCCL and C
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from npu_rl.recipes.memory.device_overhead import Overhead, counts_only_itself, overhead_of, snapshot_cited
+from npu_rl.recipes.memory.device_overhead import SNAPSHOT, Overhead, counts_only_itself, overhead_of
 from npu_rl.recipes.memory.engine_memory import EngineMemory, engine_of
-from npu_rl.recipes.memory.fsdp_memory import fsdp_training
+from npu_rl.recipes.memory.fsdp_memory import FsdpMemory
 from npu_rl.recipes.memory.host_memory import host_parts
 from npu_rl.recipes.memory.measured_runs import lora_rank
-from npu_rl.recipes.memory.megatron_memory import megatron_training
+from npu_rl.recipes.memory.megatron_memory import MegatronMemory
 from npu_rl.recipes.memory.memory_parts import BY_LENGTHS, Part, Parts, estimated, present, total
-from npu_rl.recipes.memory.training_memory import StageMemory, Training, uses_fused_kernels
+from npu_rl.recipes.memory.training_memory import StageMemory, has_reference, uses_fused_kernels
 from npu_rl.recipes.sizing.micro_batches import (
     OLD_LOG_PROB,
     REFERENCE_LOG_PROB,
@@ -29,6 +29,9 @@ from npu_rl.recipes.sizing.parallelism import Parallelism
 from npu_rl.recipes.sizing.plan_inputs import ACTOR, ROLLOUT, PlanInputs
 from npu_rl.recipes.sizing.weight_sizes import stage_ranges
 from npu_rl.recipes.trainer_code.citations import Place
+
+Training = FsdpMemory | MegatronMemory
+Batches = Mapping["PhaseName", MicroBatch | None]
 
 
 class PhaseName(Enum):
@@ -139,7 +142,7 @@ def memory_of(facts: PlanInputs, die: int = 64 * 10**9, *, expected: bool = Fals
     if training is None:
         return None
     overhead = overhead_of(facts, layout)
-    engines = _engines(facts, layout, shape, training.stages, overhead, die)
+    engines = _engines(facts, shape, training.stages, overhead, die)
     engine = min(engines, key=lambda one: one.cache.size, default=None)
     batches = {name: micro_batch(facts, which) for name, which in MICRO_BATCHES.items()}
     if expected:
@@ -153,7 +156,7 @@ def memory_of(facts: PlanInputs, die: int = 64 * 10**9, *, expected: bool = Fals
         phases=tuple(_phases(facts, training, engines, overhead, batches)),
         host=host_parts(training.stages, facts.world, dies, asleep, overhead.processes),
         assumed=(*training.assumed, *_assumptions(facts, shape, engine, overhead)),
-        missing=tuple(_not_counted(facts, training, batches)),
+        missing=tuple(_not_counted(facts, batches)),
     )
 
 
@@ -166,27 +169,21 @@ MICRO_BATCHES = {
 
 def _training(facts: PlanInputs, layout: Parallelism, shape: ModelConfig) -> Training | None:
     if not layout.megatron:
-        return fsdp_training(facts, layout, shape)
+        return FsdpMemory(facts, layout, shape)
     ranges = stage_ranges(layout.stage_layers)
     if len(ranges) != layout.train.pipeline or sum(map(len, ranges)) != shape.layers:
         return None
-    return megatron_training(facts, layout, shape, ranges)
+    return MegatronMemory(facts, layout, shape, ranges)
 
 
 def _engines(
-    facts: PlanInputs,
-    layout: Parallelism,
-    shape: ModelConfig,
-    stages: Sequence[StageMemory],
-    overhead: Overhead,
-    die: int,
+    facts: PlanInputs, shape: ModelConfig, stages: Sequence[StageMemory], overhead: Overhead, die: int
 ) -> list[EngineMemory]:
     """Return the engine beside each stage. Training's resident memory reduces its cache if the engine measures it."""
-    if layout.rollout is None:
+    if facts.sizes.rollout is None:
         return []
     left = [0 if counts_only_itself(facts) else total(one.resident) for one in stages]
-    fixed = (overhead.inside, overhead.outside)
-    engines = {size: engine_of(facts, shape, layout.rollout, die, size, *fixed) for size in set(left)}
+    engines = {size: engine_of(facts, shape, facts.sizes.rollout, die, size, overhead) for size in set(left)}
     return [engines[size] for size in left]
 
 
@@ -230,16 +227,15 @@ def _phases(
     training: Training,
     engines: Sequence[EngineMemory],
     overhead: Overhead,
-    batches: dict[PhaseName, MicroBatch | None],
+    batches: Batches,
 ) -> Iterator[Phase]:
     asleep = facts.values.value(f"{ROLLOUT}.free_cache_engine") is not False
+    passes = [PhaseName.UPDATE]
     # verl/workers/actor/megatron_actor.py:205@55e3c5b; cann-recipes-train's trainer leaves them out
-    computed = facts.values.value(f"{ACTOR}.recompute_old_log_prob") is not False
-    passes = {
-        PhaseName.OLD_LOG_PROB: training.old_log_prob if computed else None,
-        PhaseName.REFERENCE: training.reference,
-        PhaseName.UPDATE: training.update,
-    }
+    if facts.values.value(f"{ACTOR}.recompute_old_log_prob") is not False:
+        passes.insert(0, PhaseName.OLD_LOG_PROB)
+    if has_reference(facts):
+        passes.insert(-1, PhaseName.REFERENCE)
     for number, one in enumerate(training.stages):
         resident = present([*one.resident.items(), *one.resident_late.items()])
         engine_parts: Parts = {}
@@ -256,10 +252,14 @@ def _phases(
             yield _phase(PhaseName.WEIGHT_SYNC, number, resident, moving, *beside)
             generate = _phase(PhaseName.GENERATE, number, resident, engine.parts(engine.cache.size))
             yield replace(generate, settled=engine.profiled if engine.share is not None else {})
-        for name, needs in passes.items():
-            micro = batches[name]
-            if needs is not None and micro is not None:
-                yield _phase(name, number, resident, needs(number, micro), engine_parts, overhead.parts)
+        for name in passes:
+            if (micro := batches[name]) is not None:
+                needed = (
+                    training.update(number, micro)
+                    if name is PhaseName.UPDATE
+                    else training.log_prob(number, micro, reference=name is PhaseName.REFERENCE)
+                )
+                yield _phase(name, number, resident, needed, engine_parts, overhead.parts)
 
 
 def _phase(name: PhaseName, number: int, resident: Parts, *others: Parts) -> Phase:
@@ -270,54 +270,21 @@ def _phase(name: PhaseName, number: int, resident: Parts, *others: Parts) -> Pha
     return Phase(name, number, {**largest, **left})
 
 
-_ASCEND, _ASCEND_LATER = ("v0.9.1rc2", "vllm-ascend==0.9.1", "1de16ea", "e1d282d"), ("v0.18.0", "v0.23.0")
-_VLLM = ("b6553be", "vllm==0.9.1", "3821787", "vllm==0.18.0", "vllm==0.23.0")
-# What an engine subtracts from its share beside weights and a forward pass, where, and where it derives weights.
-_ENGINE_TAKES = {
-    "npu": (
-        "HCCL, CANN",
-        (
-            Place("vllm_ascend/worker/worker_v1.py", "def determine_available_memory(", _ASCEND),
-            Place("vllm_ascend/worker/worker.py", "def determine_available_memory(", _ASCEND_LATER),
-        ),
-        Place("vllm_ascend/attention/mla_v1.py", "self.W_UK_T = ", (*_ASCEND, *_ASCEND_LATER)),
-    ),
-    "cuda": (
-        "NCCL, CUDA",
-        (Place("vllm/v1/worker/gpu_worker.py", "def determine_available_memory(", _VLLM),),
-        Place("vllm/v1/attention/backends/mla/common.py", "self.W_UK_T = ", _VLLM),
-    ),
-}
-
-
 def _assumptions(
     facts: PlanInputs, shape: ModelConfig, engine: EngineMemory | None, overhead: Overhead
 ) -> Iterator[str]:
+    """Yield what a recipe or its tree decides; docs/plan.md has what is assumed for all."""
+    cite = facts.upstream.cite
     if shape.kind and shape.kind not in KNOWN_TYPES:
         yield f"model_type {shape.kind!r} is unknown here: its parameters are counted as those of a Llama"
     if engine is not None:
         cache = engine.cache
         yield f"KV cache: {cache.per_token} bytes a token, in blocks of {cache.block} tokens, one of them vLLM's own"
-        others, source, derived = _ENGINE_TAKES["npu" if facts.npu else "cuda"]
-        where = facts.upstream.cite("determine_available_memory", *source)
         if counts_only_itself(facts):
-            yield (
-                "the engine takes its whole share of a die for its own process: what its weights, a forward pass and "
-                f"its buffers leave of it is the KV cache {where}; what its device had before is beside the share "
-                f"{snapshot_cited(facts)}"
-            )
-        else:
-            yield (
-                f"the engine takes its whole share of a die: what its weights, a forward pass, {others} and training "
-                f"leave of it is the KV cache {where}"
-            )
-        if shape.latent:
-            where = facts.upstream.cite("process_weights_after_loading", derived)
-            yield f"the engine keeps W_UV and W_UK_T beside kv_b_proj {where}"
+            cited = cite("MemorySnapshot", SNAPSHOT[facts.recipe.device])
+            yield f"the engine's share is its own process's: what its device had before is beside it {cited}"
     if _asleep_on_host(facts, engine):
-        yield f"while the engine sleeps, its weights wait on the host {facts.upstream.cite('level 1', _LEVEL_1)}"
-    if shape.experts:
-        yield "tokens are spread evenly over the experts; an imbalance needs more than is counted here"
+        yield f"while the engine sleeps, its weights wait on the host {cite('level 1', _LEVEL_1)}"
     two = "; a die has two processes: training's and the engine's" if overhead.processes > 1 else ""
     if facts.npu:
         yield (
@@ -325,25 +292,14 @@ def _assumptions(
             f"({overhead.buffer_mb} MB) each; CANN's context, an estimate: 1 GB a process{two}"
         )
     if _bucket(facts):
-        where = facts.upstream.cite("update_weights_bucket_megabytes", _BUCKET)
-        yield (
-            f"weights reach the engine in a bucket on the die {where}; with a driver that has no IPC (HDK below "
-            "25.3.rc1), it is in the host's shared memory instead"
-        )
+        yield f"weights reach the engine in a bucket on the die {cite('update_weights_bucket_megabytes', _BUCKET)}"
     if uses_fused_kernels(facts):
         yield "no logits: fused kernels are on"
-    yield "logits and the activations of one layer do not exist at the same time, so only the larger is counted"
-    yield (
-        f"host, by estimate: 3 GB a process{two}; not counted: the system, the page cache, loading a checkpoint, the "
-        "driver" + (", agent loop and reward workers" if facts.server_mode else "")
-    )
 
 
-def _not_counted(
-    facts: PlanInputs, training: Training, batches: dict[PhaseName, MicroBatch | None]
-) -> Iterator[str]:
+def _not_counted(facts: PlanInputs, batches: Batches) -> Iterator[str]:
     for name, micro in batches.items():
-        if micro is None and not (name is PhaseName.REFERENCE and training.reference is None):
+        if micro is None and not (name is PhaseName.REFERENCE and not has_reference(facts)):
             lengths = "" if facts.length else " or the data's lengths"
             yield f"{name.label}: {name.micro_batch_key}{lengths} is not set"
     if facts.recipe.device == "cuda":

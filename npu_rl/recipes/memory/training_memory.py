@@ -1,14 +1,12 @@
-"""Memory of the actor and the reference on a die in training, with any backend."""
+"""Memory of one pipeline stage in training, and the settings of the trainer that every backend reads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from npu_rl.recipes.memory.activations import Recompute, ZeroMemory
+from npu_rl.recipes.memory.activations import Recompute
 from npu_rl.recipes.memory.memory_parts import Part, Parts
-from npu_rl.recipes.sizing.micro_batches import MicroBatch
-from npu_rl.recipes.sizing.model_config import ModelConfig
 from npu_rl.recipes.sizing.plan_inputs import ACTOR, PlanInputs
 from npu_rl.recipes.sizing.weight_sizes import Counts
 from npu_rl.recipes.trainer_code.citations import Place
@@ -39,29 +37,6 @@ class StageMemory:
     resident_late: Parts = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Training:
-    """The stages of a backend, and the parts that each phase needs.
-
-    A part that is resident, too, counts once.
-
-    Attributes:
-        stages: Memory by pipeline stage.
-        update: Returns the parts of the update on stage N.
-        old_log_prob: Returns the parts of the old log-probs on stage N.
-        reference: Returns the parts of the reference's log-probs on stage N; None without a reference.
-        gathered: Bytes of the largest tensor on its way to the engine.
-        assumed: Assumptions, for people.
-    """
-
-    stages: tuple[StageMemory, ...]
-    update: Callable[[int, MicroBatch], Parts]
-    old_log_prob: Callable[[int, MicroBatch], Parts]
-    reference: Callable[[int, MicroBatch], Parts] | None
-    gathered: int
-    assumed: tuple[str, ...]
-
-
 def has_reference(facts: PlanInputs) -> bool:
     """Return whether there is a reference model (verl/trainer/main_ppo.py:194@55e3c5b)."""
     return facts.on(f"{ACTOR}.use_kl_loss") or facts.on("algorithm.use_kl_in_reward")
@@ -78,20 +53,6 @@ def uses_fused_kernels(facts: PlanInputs) -> bool:
     return facts.on("actor_rollout_ref.model.use_fused_kernels")
 
 
-def megatron_recompute(facts: PlanInputs, shape: ModelConfig, pipeline: int) -> Recompute:
-    """Return Megatron's recomputation as configured."""
-    granularity, method = facts.transformer("recompute_granularity"), facts.transformer("recompute_method")
-    layers = facts.transformer("recompute_num_layers")
-    modules = facts.transformer("recompute_modules")
-    return Recompute(
-        granularity if isinstance(granularity, str) else None,
-        method if isinstance(method, str) else None,
-        layers if isinstance(layers, int) and not isinstance(layers, bool) else None,
-        tuple(map(str, modules)) if isinstance(modules, list | tuple) else ("core_attn",),
-        _zero_memory(facts, shape, pipeline),
-    )
-
-
 _ZERO_MEMORY = Place(
     "mindspeed/core/transformer/moe/moe_feature/overlap/moe_common.py",
     "moe_zero_memory = self.config.moe_zero_memory",
@@ -99,18 +60,36 @@ _ZERO_MEMORY = Place(
 )
 
 
-def _zero_memory(facts: PlanInputs, shape: ModelConfig, pipeline: int) -> ZeroMemory | None:
-    """Return MindSpeed's moe_zero_memory; None where it is off, or without the layers that read it.
+def megatron_recompute(facts: PlanInputs, layers: int, pipeline: int) -> Recompute:
+    """Return Megatron's recomputation as configured, for a model with this many layers."""
+    granularity, method = facts.transformer("recompute_granularity"), facts.transformer("recompute_method")
+    modules = facts.transformer("recompute_modules")
+    return Recompute(
+        granularity if isinstance(granularity, str) else None,
+        method if isinstance(method, str) else None,
+        _whole(facts.transformer("recompute_num_layers")),
+        tuple(map(str, modules)) if isinstance(modules, list | tuple) else ("core_attn",),
+        _zero_memory(facts, layers, max(1, layers // max(1, pipeline))),
+    )
 
-    Those are the layers of moe_alltoall_overlap_comm; moe_fb_overlap's read it, too, and are not counted.
+
+def _zero_memory(facts: PlanInputs, layers: int, chunk: int) -> tuple[int, ...]:
+    """Return MindSpeed's moe_zero_memory by layer; empty where it is off, or without the layers that read it.
+
+    Those are the layers of moe_alltoall_overlap_comm; moe_fb_overlap's read it, too, and are not counted. Level 1 is
+    for the first moe_zero_memory_num_layers of each chunk, which has num_layers // pipeline size layers whatever the
+    stages have (moe_common.py:315@e4772499), or for all; level 0 for the others.
     """
     level = {"level0": 0, "level1": 1}.get(str(facts.transformer("moe_zero_memory")))
     overlaps = facts.transformer("moe_alltoall_overlap_comm") is True
     if level is None or not (overlaps and facts.npu and facts.upstream.has(_ZERO_MEMORY)):
-        return None
-    layers = facts.transformer("moe_zero_memory_num_layers")
-    number = layers if isinstance(layers, int) and not isinstance(layers, bool) else None
-    return ZeroMemory(level, number, shape.layers // max(1, pipeline))
+        return ()
+    first = _whole(facts.transformer("moe_zero_memory_num_layers")) or chunk
+    return tuple(level if number % chunk < first else 0 for number in range(layers))
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def larger_of(working: int, logits: int) -> Mapping[Part, int]:
