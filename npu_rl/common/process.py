@@ -414,7 +414,10 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
     """Kill a process that was not waited for yet, and all others in its process group."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    with contextlib.suppress(
+        subprocess.TimeoutExpired
+    ):  # one that waits inside a device driver outlives SIGKILL
+        process.wait(_GRACE)
 
 
 def _content(file: IO[bytes]) -> str:

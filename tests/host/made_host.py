@@ -1,4 +1,4 @@
-"""Folders that look like hosts, of small text files, as `npu-rl doctor --root` reads them."""
+"""Folders that look like hosts, of small text files."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from packaging.requirements import Requirement
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.training.host.describe_host import describe_host
 from npu_rl.training.host.examine_host import DoctorReport, examine_host
-from npu_rl.training.host.wanted_host import WantedHost, wanted_host
-from npu_rl.training.run.host_check import stack_of_manifest
+from npu_rl.training.host.training_python import TrainingPython, python_of
+from npu_rl.training.host.wanted_host import WantedHost
+from npu_rl.training.injected.npu_rl_packages import packages
+from npu_rl.training.run.host_check import wanted_by_manifest
 
 SMI_SECONDS = 5.0  # of a test's npu-smi that answers; a busy machine may be slow
 ASCEND = "usr/local/Ascend"
@@ -25,7 +27,7 @@ END = "+===========================+===============+============================
 def wanted_by(recipe: str) -> WantedHost:
     """Return what a bundled recipe and its manifest want."""
     loaded = load_recipe(recipe)
-    return wanted_host(stack_of_manifest(loaded.manifest), loaded.recipe)
+    return wanted_by_manifest(loaded.manifest).with_recipe(loaded.recipe)
 
 
 class MadeHost:
@@ -34,7 +36,8 @@ class MadeHost:
     def __init__(self, root: Path, recipe: str) -> None:
         self.root, self.wanted = root, wanted_by(recipe)
         self.environ = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/root"}
-        self.python = f"usr/local/python{self._python_version()}"
+        self.python_version = self._python_version()
+        self.site = root / "opt/training/lib/python3/site-packages"
         self._system()
         if self.wanted.device == "npu":
             self._ascend()
@@ -42,10 +45,14 @@ class MadeHost:
             self._nvidia()
         self._packages()
 
-    def report(self, wanted: WantedHost | None = None, smi_seconds: float = SMI_SECONDS) -> DoctorReport:
+    def report(self, wanted: WantedHost | None = None, seconds: float = SMI_SECONDS) -> DoctorReport:
         """Return what the doctor says of it."""
-        self.write("proc/self/environ", "\0".join(f"{name}={value}" for name, value in self.environ.items()))
-        return examine_host(describe_host(self.root, smi_seconds=smi_seconds), wanted or self.wanted)
+        host = describe_host(self.training_python(), self.root, self.environ, seconds)
+        return examine_host(host, wanted or self.wanted)
+
+    def training_python(self) -> TrainingPython:
+        """Return the interpreter, of which only the folder of packages is there."""
+        return python_of("/opt/training/bin/python3", self.python_version, packages([str(self.site)]))
 
     # -- changes ---------------------------------------------------------------------------------------
 
@@ -109,11 +116,6 @@ class MadeHost:
         self.write("usr/local/bin/npu-smi.txt", "\n".join(lines) + "\n")
         self.npu_smi('cat "$0.txt"')
 
-    @property
-    def site(self) -> Path:
-        minor = ".".join(self._python_version().split(".")[:2])
-        return self.root / self.python / "lib" / f"python{minor}" / "site-packages"
-
     # -- a healthy one ---------------------------------------------------------------------------------
 
     def _python_version(self) -> str:
@@ -135,14 +137,8 @@ class MadeHost:
         )
         self.write("proc/mounts", "tmpfs /dev/shm tmpfs rw,nosuid,nodev,size=524288000k 0 0\n")
         self.write("proc/sys/kernel/osrelease", "5.10.0-182.0.0.95.aarch64\n")
-        self.write("proc/sys/net/ipv4/ip_local_port_range", "32768\t60999\n")
-        self.write("proc/sys/net/ipv4/ip_local_reserved_ports", "60000-60031\n")
-        self.write(
-            "proc/net/tcp", "  sl  local_address rem_address   st\n   0: 00000000:0016 00000000:0000 0A\n"
-        )
         self.write("sys/class/net/lo/operstate", "unknown\n")
         self.write(f"sys/class/net/{self.wanted.interface or 'enp67s0f5'}/operstate", "up\n")
-        self.write("run/systemd/timesync/synchronized", "")
 
     def _ascend(self) -> None:
         versions = self.wanted.versions
@@ -181,16 +177,9 @@ class MadeHost:
         ):
             self.write(library, "")
         toolkit = "/usr/local/Ascend/ascend-toolkit/latest"
-        self.write(
-            f"{ASCEND}/ascend-toolkit/set_env.sh",
-            f"export ASCEND_HOME_PATH={toolkit}\nexport ASCEND_OPP_PATH={toolkit}/opp\n"
-            f"export LD_LIBRARY_PATH=/usr/local/Ascend/driver/lib64/driver:{toolkit}/lib64:$LD_LIBRARY_PATH\n",
-        )
+        self.write(f"{ASCEND}/ascend-toolkit/set_env.sh", "")
+        self.write(f"{atb}/set_env.sh", "")
         home_of_atb = "/usr/local/Ascend/nnal/atb/latest/atb/cxx_abi_0"
-        self.write(
-            f"{atb}/set_env.sh",
-            f"export ATB_HOME_PATH={home_of_atb}\nexport LD_LIBRARY_PATH={home_of_atb}/lib:$LD_LIBRARY_PATH\n",
-        )
         self.environ |= {
             "ASCEND_HOME_PATH": toolkit,
             "ASCEND_OPP_PATH": f"{toolkit}/opp",
@@ -208,7 +197,6 @@ class MadeHost:
         self.write("usr/local/cuda/version.json", '{"cuda": {"name": "CUDA SDK", "version": "12.6.3"}}\n')
 
     def _packages(self) -> None:
-        self.write(f"{self.python}/bin/python3", "")
         self.install("pip", "25.0")
         versions = self.wanted.versions
         host = (

@@ -34,13 +34,7 @@ def package(name: str, version: str) -> Break:
 
 
 def python_of_another_version(host: MadeHost) -> None:
-    site = host.site
-    for there in ("python3.9", "python3.12"):
-        (site.parent.parent / there).mkdir()
-    site.parent.rename(site.parent.parent / "python3.9" / "lib")
-    moved = site.parent.parent / "python3.9" / "lib" / "site-packages"
-    moved.rename(site.parent.parent / "python3.9" / "site-packages")
-    (host.root / host.python).rename(host.root / "usr/local/python3.9.18")
+    host.python_version = "3.9.18"
 
 
 def another_cann(host: MadeHost) -> None:
@@ -73,27 +67,15 @@ def vllm_ascend(*, compiled: bool, built_for: str) -> Break:
     return change
 
 
-def ray_of_gpus(host: MadeHost) -> None:
-    host.write("proc/4711/comm", "raylet\n")
-    offered = "--static_resource_list=node:10.0.0.1,1.0,CPU,192,GPU,8,memory,2151287372800"
-    host.write("proc/4711/cmdline", f"/ray/raylet\0--raylet_socket_name=/tmp/x\0{offered}\0")
-    host.write("proc/4711/environ", "ASCEND_HOME_PATH=/usr/local/Ascend/ascend-toolkit/latest\0")
-
-
 def visible(devices: str) -> Break:
     return lambda host: host.environ.update(ASCEND_RT_VISIBLE_DEVICES=devices)
 
 
-def eight_visible(host: MadeHost) -> None:
-    ray_of_gpus(host)
-    visible("0,1,2,3,4,5,6,7")(host)
-
-
 def a_former_run(host: MadeHost) -> None:
-    host.write("proc/815/comm", "ray::WorkerDict\n")
-    host.write("proc/815/environ", "NPU_RL_RUN=0123456789abcdef-ff\0")
-    (host.root / "proc/815/fd").mkdir()
-    (host.root / "proc/815/fd/7").symlink_to("/dev/davinci3")
+    held = (
+        "| 1       1                 | 815           | ray::WorkerDict          | 3130                    |"
+    )
+    host.table(chips=16, phy_id=True, name="Ascend910", processes=held)
 
 
 HOSTS: dict[str, tuple[str, Break]] = {
@@ -115,8 +97,7 @@ HOSTS: dict[str, tuple[str, Break]] = {
     "vllm-ascend#3342": (TODAY, vllm_ascend(compiled=False, built_for="A2")),
     "vllm-ascend#3998": (TODAY, vllm_ascend(compiled=False, built_for="A2")),
     "vllm-ascend#6206": (A3, vllm_ascend(compiled=True, built_for="A2")),
-    "vllm-ascend#3114": (TODAY, ray_of_gpus),
-    "vllm-ascend#2879": (A3, eight_visible),
+    "vllm-ascend#2879": (A3, visible("0,1,2,3,4,5,6,7")),
     "ray#59063": (TODAY, visible("")),
     "ray#59163": (TODAY, visible("")),
     "AReaL#1099": (A3, a_former_run),

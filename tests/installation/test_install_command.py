@@ -33,7 +33,7 @@ def test_before_there_is_a_workspace_doctor_prints_the_command_that_makes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    report = examine("pai-megatron-deepseek-v3", None, None, Path("/"), smi_seconds=120)
+    report = examine("pai-megatron-deepseek-v3", None, None)
     fixes = {line.id: line.fix for line in report.lines}
     fits = sys.version_info[:2] == (3, 12)
     where = f"--python {sys.executable}" if fits else f"--venv {tmp_path}/npu-rl-workspace-python"

@@ -13,12 +13,10 @@ from npu_rl.training.host.line import NOTE, RED
 from npu_rl.training.host.machines import machine_kind
 from npu_rl.training.host.python_lines import python_lines
 from npu_rl.training.host.training_python import TrainingPython
-from npu_rl.training.host.wanted_host import WantedStack, wanted_host
+from npu_rl.training.host.wanted_host import WantedHost
 
 if TYPE_CHECKING:
     from npu_rl.stack.pylocks.pylock_file import Pylock
-
-_FROM_REQUIREMENTS = ("requirements", "ray")  # lines of the doctor that a lock of packages is more exact than
 
 
 def pylock_of(manifest: str, lock: Lock, python: TrainingPython, machine: str) -> Pylock:
@@ -76,10 +74,9 @@ def _differences(pylock: Pylock, python: TrainingPython, install: str) -> Iterat
 
 def _host_findings(lock: Lock, python: TrainingPython, locked: bool, install: str) -> Iterator[Finding]:
     """Yield the doctor's findings on the interpreter: the host's packages, forbidden ones, second installs."""
-    stack = WantedStack(lock.manifest, lock.device, lock.host, lock.requirements, lock.env, install)
-    wanted = wanted_host(stack, None)
+    wanted = WantedHost(lock.manifest, lock.device, lock.host, lock.requirements, lock.env, install)
     for line in python_lines(python, wanted, machine_kind(lock.device), lock.device):
-        if line.state not in (RED, NOTE) or (locked and line.id in _FROM_REQUIREMENTS):
+        if line.state not in (RED, NOTE) or (locked and line.id == "requirements"):
             continue
         severity = Severity.ERROR if line.state == RED else Severity.NOTE
         wish = f"; wanted: {line.wanted}" if line.wanted else ""

@@ -11,6 +11,7 @@ from typing import Any
 from packaging.version import VERSION_PATTERN, Version
 
 from npu_rl.common.bounded import parse_json, read_file
+from npu_rl.common.package_versions import fits, lacking_packages
 from npu_rl.rehearsal.choose_levels import has_mindspeed
 from npu_rl.rehearsal.executed_modules import executed_modules, file_of
 from npu_rl.rehearsal.run_differences.device_branches import BranchFacts, DeviceBranch, device_branches
@@ -162,31 +163,15 @@ def _versions(prepared: Prepared, found: Mapping[str, str | None]) -> list[Other
     return [
         OtherVersion(name, version, host[name])
         for name, version in versions.items()
-        if name in host and not _fits(version, host[name])
+        if name in host and not fits(version or "", host[name])
     ]
 
 
 def _packages(prepared: Prepared, found: Mapping[str, str | None]) -> list[OtherVersion]:
-    from packaging.requirements import Requirement
-
-    wanted = [Requirement(text) for text in prepared.lock.requirements]
     return [
-        OtherVersion(one.name, found.get(one.name), str(one.specifier) or "any version")
-        for one in wanted
-        if not _fits(found.get(one.name), str(one.specifier))
+        OtherVersion(wanted.name, version, str(wanted.specifier) or "any version")
+        for wanted, version in lacking_packages(found, prepared.lock.requirements)
     ]
-
-
-def _fits(version: str | None, wanted: str) -> bool:
-    """Return whether a version satisfies a specifier or equals a plain version."""
-    from packaging.specifiers import InvalidSpecifier, SpecifierSet
-
-    if version is None:
-        return False
-    try:
-        return SpecifierSet(wanted).contains(version, prereleases=True)
-    except InvalidSpecifier:
-        return version.partition("+")[0] == wanted
 
 
 def _imported_files(code: Path, usage: Iterable[Path]) -> set[str]:

@@ -12,8 +12,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from npu_rl.common.errors import HostError
+from npu_rl.common.package_versions import fits
 from npu_rl.stack.installation.named_wheels import NamedWheel, choose_wheel
-from npu_rl.stack.pylocks.locked_versions import is_wanted_version
 from npu_rl.stack.requirements.host_requirements import host_requirements, pinned_version
 from npu_rl.stack.sources.pip_config import TORCH_FOR_CPUS
 
@@ -60,7 +60,7 @@ class HostPackage:
         """Return a note for the user; empty if all is as wanted."""
         if self.left:
             return f"{self.name} {self.wanted}".strip() + f" is not installed: {self.left}"
-        if self.present and self.wanted and not is_wanted_version(self.present, self.wanted):
+        if self.present and self.wanted and not fits(self.present, self.wanted):
             return f"{self.name} {self.present} is kept as the host's; the manifest wants {self.wanted}"
         return ""
 

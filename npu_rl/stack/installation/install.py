@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from npu_rl.common.disk import disk_errors
 from npu_rl.common.errors import HostError, SourceError
+from npu_rl.common.package_versions import fits
 from npu_rl.common.printable import counted
 from npu_rl.common.process import run_shown
 from npu_rl.stack.installation.host_packages import NAME_THEIR_SOURCE
@@ -19,7 +20,6 @@ from npu_rl.stack.installation.install_plan import InstallPlan
 from npu_rl.stack.installation.new_environment import make_environment
 from npu_rl.stack.installation.target_python import read_target
 from npu_rl.stack.installation.unfinished import begin, end, unfinished_packages
-from npu_rl.stack.pylocks.locked_versions import is_wanted_version
 from npu_rl.stack.pylocks.requirement_lines import package_lines
 from npu_rl.stack.pylocks.uv_program import find_uv, index_hint, index_words, uv_environment, uv_folder
 from npu_rl.stack.sources.credentials import scrub
@@ -109,7 +109,7 @@ def _bring(plan: InstallPlan, uv: _Uv) -> None:
     other = [
         f"{name} {now.packages.get(name, 'is missing')}"
         for name, version in plan.versions.items()
-        if not is_wanted_version(now.packages.get(name, ""), version)
+        if not fits(now.packages.get(name, ""), version)
     ]
     if other:
         raise HostError(

@@ -10,7 +10,7 @@ from packaging.tags import compatible_tags, cpython_tags, platform_tags
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from npu_rl.common.errors import UsageError
-from npu_rl.stack.pylocks.locked_versions import is_wanted_version
+from npu_rl.common.package_versions import fits
 
 
 class NamedWheel(NamedTuple):
@@ -57,7 +57,5 @@ def named_wheels(places: Sequence[Path], python: str) -> tuple[NamedWheel, ...]:
 
 def choose_wheel(wheels: Iterable[NamedWheel], name: str, version: str) -> NamedWheel | None:
     """Return the best wheel of a package; an empty version accepts any."""
-    fitting = (
-        one for one in wheels if one.name == name and (not version or is_wanted_version(one.version, version))
-    )
+    fitting = (one for one in wheels if one.name == name and fits(one.version, version))
     return next(fitting, None)

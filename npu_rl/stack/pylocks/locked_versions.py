@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from packaging.version import InvalidVersion, Version
+from npu_rl.common.package_versions import fits
 
 if TYPE_CHECKING:
     from npu_rl.stack.pylocks.pylock_file import LockedPackage, Pylock
@@ -21,13 +21,5 @@ def differing_packages(
     """
     for package in pylock.packages:
         version = installed.get(package.name)
-        if version is None or not is_wanted_version(version, package.version):
+        if version is None or not fits(version, package.version):
             yield package, version
-
-
-def is_wanted_version(found: str, wanted: str) -> bool:
-    """Return whether a version is the wanted one; a local one, 2.5.1+cpu, counts as 2.5.1."""
-    try:
-        return Version(found) == Version(wanted) or Version(Version(found).public) == Version(wanted)
-    except InvalidVersion:
-        return found == wanted

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from npu_rl.common.masking import Secrets, masked_data, masked_text
-from npu_rl.training.host.describe_host import HostDescription
-from npu_rl.training.host.device_lines import device_lines, is_npu
+from npu_rl.training.host.describe_host import Host
+from npu_rl.training.host.device_lines import device_lines
 from npu_rl.training.host.line import OK, RED, STATES, DoctorLine
 from npu_rl.training.host.machines import MachineKind, machine_kind
 from npu_rl.training.host.python_lines import python_lines
 from npu_rl.training.host.stack_lines import gpu_stack_lines, stack_lines
 from npu_rl.training.host.system_lines import system_lines
 from npu_rl.training.host.wanted_host import WantedHost
+
+_NPUS = ("a2", "a3", "950", "npu")
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class DoctorReport:
         against: What the host was compared with.
     """
 
-    host: HostDescription
+    host: Host
     against: str
     lines: tuple[DoctorLine, ...]
 
@@ -38,13 +40,12 @@ class DoctorReport:
         """Return the report as documented in docs/json.md, secrets masked."""
         document = {
             "ok": not self.red,
-            "root": self.host.root,
             "kind": self.host.kind,
             "against": self.against,
             "kernel": self.host.facts["kernel"],
-            "lines": [line.to_json() for line in self.lines],
+            "lines": [asdict(line) for line in self.lines],
         }
-        masked: dict[str, object] = masked_data(document, known=_secrets(self.host.environ))
+        masked: dict[str, object] = masked_data(document, known=Secrets.of(self.host.environ))
         return masked
 
     def text(self) -> str:
@@ -53,28 +54,33 @@ class DoctorReport:
         rows = [f"npu-rl doctor: {self.against}; kernel {self.host.facts['kernel'] or 'not known'}"]
         for state in STATES:
             rows += [row for line in self.lines if line.state == state for row in _rows(line)]
-        return masked_text(_secrets(self.host.environ).mask("\n".join([*rows, counts]) + "\n"))
+        return masked_text(Secrets.of(self.host.environ).mask("\n".join([*rows, counts]) + "\n"))
 
 
-def examine_host(host: HostDescription, wanted: WantedHost) -> DoctorReport:
-    """Compare a host with its requirements and those of its kind of machine."""
+def examine_host(host: Host, wanted: WantedHost, runs: Path | None = None) -> DoctorReport:
+    """Compare a host with its requirements and those of its kind of machine.
+
+    Args:
+        runs: Folder of a run's record, whose disk matters.
+    """
+    npu = wanted.device == "npu" or (not wanted.device and host.kind in _NPUS)
+    device = "npu" if npu else "cuda" if "cuda" in (host.kind, wanted.device) else "cpu"
     kind = _kind(host, wanted)
-    npu = is_npu(host, wanted)
-    cuda = not npu and "cuda" in (host.kind, wanted.device)
-    lines = [*device_lines(host, wanted, kind)]
-    lines += stack_lines(host, wanted, kind) if npu else gpu_stack_lines(host, wanted) if cuda else []
-    device = "npu" if npu else "cuda" if cuda else "cpu"
+    lines = [*device_lines(host, wanted, kind, device)]
+    lines += (
+        stack_lines(host, wanted, kind) if npu else gpu_stack_lines(host, wanted) if device == "cuda" else []
+    )
     lines += python_lines(host.python, wanted, kind, device)
-    lines += system_lines(host, wanted, kind, npu)
+    lines += system_lines(host, wanted, kind, device, runs)
     names = [("recipe", wanted.recipe), ("manifest", wanted.manifest)]
     against = ", ".join(f"{what} {name}" for what, name in names if name)
     return DoctorReport(host, f"{against or 'no recipe and no manifest'}; {kind.title}", tuple(lines))
 
 
-def _kind(host: HostDescription, wanted: WantedHost) -> MachineKind:
+def _kind(host: Host, wanted: WantedHost) -> MachineKind:
     """Return the kind of machine to compare with: the detected one, or the wanted one if it can't be detected."""
     seen = host.kind in ("a2", "a3", "950", "cuda")
-    wrong = wanted.device and wanted.device != "npu" and host.kind in ("a2", "a3", "950")
+    wrong = wanted.device and wanted.device != "npu" and host.kind in _NPUS
     return machine_kind(host.kind if seen and not wrong else wanted.kind or host.kind)
 
 
@@ -85,7 +91,3 @@ def _rows(line: DoctorLine) -> list[str]:
     if line.state == OK and rows:
         rows = ["; ".join(rows)]
     return [f"{line.state:<9} {line.what}: {line.found}", *(f"{'':<9}   {row}" for row in rows)]
-
-
-def _secrets(environ: Mapping[str, str]) -> Secrets:
-    return Secrets.of(environ)

@@ -19,27 +19,25 @@ class DoctorLine:
         wanted: What it should be, and who says so in parentheses; "" if nothing is wanted.
         command: The command that shows it on the host.
         fix: What to do; "" where nothing is.
+        state: By default red with a fix, and ok without.
         stops: Whether a training can't work as it is, so that `train` refuses; of red lines only.
     """
 
     id: str
-    state: str
     what: str
     found: str
     wanted: str
     command: str
     fix: str = ""
+    state: str = ""
     stops: bool = False
 
-    def to_json(self) -> dict[str, object]:
-        """Return the line as documented in docs/json.md."""
-        return {
-            "id": self.id,
-            "state": self.state,
-            "what": self.what,
-            "found": self.found,
-            "wanted": self.wanted,
-            "command": self.command,
-            "fix": self.fix,
-            "stops": self.stops,
-        }
+    def __post_init__(self) -> None:
+        """Set the state that follows from the fix."""
+        object.__setattr__(self, "state", self.state or (RED if self.fix else OK))
+
+
+def shortened(texts: list[str], most: int = 8) -> str:
+    """Return some texts on one line, and the number of the others."""
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return ", ".join(texts[:most]) + more

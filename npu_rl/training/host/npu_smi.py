@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_rl.training.host.bounded_command import run_bounded
+from npu_rl.common.errors import HostError
+from npu_rl.common.process import run_quietly
 from npu_rl.training.injected.npu_rl_host import below
 
 _PLACES = ("/usr/local/sbin/npu-smi", "/usr/local/bin/npu-smi", "/usr/bin/npu-smi", "/usr/sbin/npu-smi")
@@ -20,7 +21,6 @@ _NAME = re.compile(r"^\|\s*(\d+)\s+([A-Za-z0-9][\w.-]*)\s*\|\s*([A-Za-z]+)\s*\|"
 _CHIP = re.compile(r"^\|\s*(\d+)(?:\s+(\d+))?\s*\|\s*([0-9A-Fa-f]{4}:\S+)\s*\|(.*)\|")
 _MEMORY = re.compile(r"(\d+)\s*/\s*(\d+)")
 _PROCESS = re.compile(r"^\|\s*(\d+)\s+(\d+)\s*\|\s*(\d+)\s*\|\s*(.*?)\s*\|\s*(\d+)\s*\|")
-_CHIPS, _PROCESSES = 1024, 1024  # rows kept of a table
 
 
 @dataclass(frozen=True)
@@ -38,19 +38,9 @@ class Chip:
     used: int | None
     total: int | None
 
-
-@dataclass(frozen=True)
-class DeviceProcess:
-    """A process that holds a device.
-
-    Attributes:
-        run: Id of the run of npu-rl that it belongs to; "" if it has no mark or is another user's.
-    """
-
-    pid: int
-    name: str
-    device: str
-    run: str = ""
+    def __str__(self) -> str:
+        """Return its name in the report."""
+        return f"NPU {self.npu} chip {self.number}"
 
 
 @dataclass(frozen=True)
@@ -61,6 +51,7 @@ class NpuSmi:
         place: The program; "" if the host has none.
         problem: Why there is no table; "" if there is one.
         phy_id: Whether the table has the column Phy-ID, which only an Atlas A3's has.
+        processes: Those that hold a device, also of other users and containers.
     """
 
     place: str
@@ -68,7 +59,7 @@ class NpuSmi:
     version: str = ""
     phy_id: bool = False
     chips: tuple[Chip, ...] = ()
-    processes: tuple[DeviceProcess, ...] = ()
+    processes: tuple[str, ...] = ()
 
 
 def ask_npu_smi(root: Path, environ: Mapping[str, str], seconds: float) -> NpuSmi:
@@ -80,34 +71,34 @@ def ask_npu_smi(root: Path, environ: Mapping[str, str], seconds: float) -> NpuSm
             break
     else:
         return NpuSmi("", "the host has no npu-smi")
-    outcome = run_bounded([str(program), "info"], _environment(root, environ), Path("/"), seconds=seconds)
-    if outcome.problem:
-        return NpuSmi(place, outcome.problem)
-    if outcome.code:
-        last = outcome.text.strip().splitlines()[-1:] or ["it printed nothing"]
-        return NpuSmi(place, f"it ended with {outcome.code}: {last[0][:200]}")
-    return parse_npu_smi(place, outcome.text)
+    try:
+        done = run_quietly([str(program), "info"], _environment(root, environ), Path("/"), seconds)
+    except HostError as error:
+        return NpuSmi(place, error.what[0].lower() + error.what[1:])
+    if done.code:
+        last = (done.stdout + done.stderr).strip().splitlines()[-1:] or ["it printed nothing"]
+        return NpuSmi(place, f"it ended with {done.code}: {last[0][:200]}")
+    return parse_npu_smi(place, done.stdout)
 
 
 def parse_npu_smi(place: str, text: str) -> NpuSmi:
     """Parse the table of `npu-smi info`; `problem` is set if the table is missing."""
     version = _HEADER.search(text)
+    if version is None:
+        return NpuSmi(place, "its output is not the table of `npu-smi info`")
     chips: list[Chip] = []
-    processes: list[DeviceProcess] = []
+    processes: list[str] = []
     named: tuple[int, str, str] | None = None
     for line in text.splitlines():
-        if (found := _PROCESS.match(line)) and len(processes) < _PROCESSES:
-            device = f"NPU {found[1]} chip {found[2]}"
-            processes.append(DeviceProcess(int(found[3]), found[4][:100], device))
+        if found := _PROCESS.match(line):
+            processes.append(f"pid {found[3]} ({found[4][:100]}) on NPU {found[1]} chip {found[2]}")
         elif found := _NAME.match(line):
             named = int(found[1]), found[2], found[3]
-        elif named and (found := _CHIP.match(line)) and len(chips) < _CHIPS:
+        elif named and (found := _CHIP.match(line)):
             # Memory-Usage, then HBM-Usage: the last pair; a chip without HBM has one.
             pairs = _MEMORY.findall(found[4])
             used, total = map(int, pairs[-1]) if pairs else (None, None)
             chips.append(Chip(named[0], int(found[1]), named[1], named[2], used, total))
-    if version is None:
-        return NpuSmi(place, "its output is not the table of `npu-smi info`")
     return NpuSmi(place, "", version[1], "Phy-ID" in text, tuple(chips), tuple(processes))
 
 

@@ -2,146 +2,104 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from npu_rl.training.host.line import NOTE, OK, RED, UNKNOWN, DoctorLine
+from npu_rl.common.package_versions import fits, lacking_packages
+from npu_rl.training.host.line import NOTE, UNKNOWN, DoctorLine, shortened
 from npu_rl.training.host.machines import MachineKind
 from npu_rl.training.host.training_python import TrainingPython
 from npu_rl.training.host.wanted_host import WantedHost
 
-if TYPE_CHECKING:
-    from packaging.requirements import Requirement
-
-# Packages of `host` that stand in the interpreter; apex of Ascend is 0.1+ascend.
-_HOST_PACKAGES = ("torchvision", "torchaudio", "triton_ascend", "apex", "transformer_engine", "cudnn")
-_INSTALLED = ("torch", "torch_npu", "torchvision", "torchaudio", "triton_ascend")
-_DISTRIBUTION = {"cudnn": "nvidia-cudnn-cu12"}
+# Packages of `host` that stand in the interpreter, with their names there; apex of Ascend is 0.1+ascend.
+_HOST_PACKAGES = {
+    "torch": "torch",
+    "torch_npu": "torch-npu",
+    "torchvision": "torchvision",
+    "torchaudio": "torchaudio",
+    "triton_ascend": "triton-ascend",
+    "apex": "apex",
+    "transformer_engine": "transformer-engine",
+    "cudnn": "nvidia-cudnn-cu12",
+}
+_FROM_FILES = (
+    "apex",
+    "transformer_engine",
+    "cudnn",
+)  # which setup --install brings only from named files, or not
 # Per device, packages that replace or break what its own bring, and who says so.
 _FORBIDDEN = {
     "npu": (("triton", "transformer-engine", "flash-attn"), "verl#5468, vllm-ascend#11681"),
     "cuda": (("torch-npu", "triton-ascend"), "triton-ascend replaces triton: both are the module `triton`"),
 }
-_SHOWN = 8  # packages that a line names
 
 
 def python_lines(
     python: TrainingPython, wanted: WantedHost, kind: MachineKind, device: str
 ) -> Iterator[DoctorLine]:
     """Yield the lines on an interpreter for training on npu, cuda or cpu."""
-    npu = device == "npu"
+    yield _python(python, wanted)
     if python.problem:
-        yield _unreadable(python, wanted)
         return
-    yield _version(python, wanted)
-    yield _torch(python, wanted, npu)
-    if npu:
-        yield _torch_npu(python, wanted)
+    needed = ["torch", *(["torch_npu"] if device == "npu" else [])]
+    for name in dict.fromkeys([*needed, *(name for name in _HOST_PACKAGES if name in wanted.versions)]):
+        yield _host_package(python, wanted, name, device)
+    if device == "npu":
         yield _pair(python)
-        yield _forbidden(python, device)
         yield from _vllm_ascend(python, kind)
-    elif device in _FORBIDDEN:
+    if device in _FORBIDDEN:
         yield _forbidden(python, device)
-    for name in _HOST_PACKAGES:
-        if name in wanted.versions:
-            yield _host_package(python, wanted, name)
-    yield _ray(python, wanted)
     yield _twice(python)
     if wanted.requirements:
         yield _requirements(python, wanted)
 
 
-def _unreadable(python: TrainingPython, wanted: WantedHost) -> DoctorLine:
-    named = python.path or "no interpreter"
-    state = RED if python.path else UNKNOWN
-    want = (
-        f"Python {wanted.versions['python']} (manifest {wanted.manifest})"
-        if "python" in wanted.versions
-        else ""
-    )
+def _python(python: TrainingPython, wanted: WantedHost) -> DoctorLine:
+    from npu_rl.stack.requirements.environments import python_range
+
+    asked, fix = python_range(wanted.versions.get("python")), ""
+    if python.problem:
+        fix = "If that command works, try again; else name another interpreter: --python P"
+    elif asked is not None and not fits(python.version, str(asked)):
+        fix = "Make an environment with that Python, and name it: --python P"
+    found = f"{python.path}: {python.problem}" if python.problem else f"{python.version} at {python.path}"
     return DoctorLine(
-        "python", state, "training interpreter", f"{named}: {python.problem}", want,
-        f"{python.path or 'python3'} --version",
-        "If that command works, try again; else name another interpreter: --python P",
-    )  # fmt: skip
-
-
-def _version(python: TrainingPython, wanted: WantedHost) -> DoctorLine:
-    asked = wanted.versions.get("python", "")
-    want = f"{asked} (manifest {wanted.manifest})" if asked else ""
-    fits = not asked or _in_range(python.version, asked)
-    fix = "Make an environment with that Python, and name it: --python P" if not fits else ""
-    return DoctorLine(
-        "python", OK if fits else RED, "Python", f"{python.version} at {python.path}", want,
-        f"{python.path} --version", fix,
-    )  # fmt: skip
-
-
-def _torch(python: TrainingPython, wanted: WantedHost, npu: bool) -> DoctorLine:
-    found, asked = python.first("torch"), wanted.versions.get("torch")
-    needed = bool(wanted.device) or npu
-    return _package(python, "torch", found, asked, wanted, needed=needed)
-
-
-def _torch_npu(python: TrainingPython, wanted: WantedHost) -> DoctorLine:
-    return _package(
-        python, "torch_npu", python.first("torch-npu"), wanted.versions.get("torch_npu"), wanted, needed=True
+        "python", "Python", found, wanted.of_manifest("python"), f"{python.path} --version", fix
     )
 
 
-def _host_package(python: TrainingPython, wanted: WantedHost, name: str) -> DoctorLine:
-    distribution = _DISTRIBUTION.get(name, name.replace("_", "-"))
-    return _package(python, name, python.first(distribution), wanted.versions[name], wanted, needed=True)
-
-
-def _package(
-    python: TrainingPython,
-    name: str,
-    found: str | None,
-    asked: str | None,
-    wanted: WantedHost,
-    *,
-    needed: bool,
-) -> DoctorLine:
-    want = f"{asked} (manifest {wanted.manifest})" if asked else ""
-    command = f"{python.path} -m pip show {name}"
-    wish = f"{name} {asked}" if asked else name
-    if found is None:
-        fix = _install_fix(name, wish, wanted) if needed else ""
-        stops = needed and name in ("torch", "torch_npu") and wanted.device in ("npu", "cuda")
-        return DoctorLine(name, RED if needed else NOTE, name, "not installed", want, command, fix, stops)
-    if asked and not _same_public(found, asked):
+def _host_package(python: TrainingPython, wanted: WantedHost, name: str, device: str) -> DoctorLine:
+    found, asked = python.first(_HOST_PACKAGES[name]), wanted.versions.get(name, "")
+    wish = f"{name} {asked}".strip()
+    fix = stops = state = ""
+    if found is None and (wanted.device or device == "npu"):
+        by_hand = f"Install {wish}" + (
+            " from the image or Ascend's own pages." if device == "npu" else ", without dependencies."
+        )
+        fix = by_hand if name in _FROM_FILES else wanted.install or by_hand
+        stops = "stops" if name in ("torch", "torch_npu") and device in ("npu", "cuda") else ""
+    elif found is None:
+        state = NOTE
+    elif not fits(found, asked):
         fix = f"Install {wish}, without dependencies."
         if name == "torch":
             fix += " vLLM's wheel replaces it: install vLLM with VLLM_TARGET_DEVICE=empty."
-        return DoctorLine(name, RED, name, found, want, command, fix)
-    return DoctorLine(name, OK, name, found, want, command)
-
-
-def _install_fix(name: str, wish: str, wanted: WantedHost) -> str:
-    named = {_canonical(_parsed(text).name) for text in wanted.requirements}
-    if wanted.install and name in _INSTALLED and (name in wanted.versions or _canonical(name) in named):
-        return wanted.install
-    if wanted.device == "npu":
-        return f"Install {wish} from the image or Ascend's own pages."
-    return f"Install {wish}, without dependencies."
+    want, command = wanted.of_manifest(name), f"{python.path} -m pip show {name}"
+    return DoctorLine(name, name, found or "not installed", want, command, fix, state, bool(stops))
 
 
 def _pair(python: TrainingPython) -> DoctorLine:
     torch, npu = python.first("torch"), python.first("torch-npu")
     command = f"{python.path} -m pip list | grep torch"
     want = "torch_npu's own version of torch (torch_npu requires torch== its own)"
+    what = "torch and torch_npu"
     if torch is None or npu is None:
-        return DoctorLine("torch-pair", UNKNOWN, "torch and torch_npu", "one is missing", want, command)
-    same = _release(torch) == _release(npu)
-    found = f"torch {torch}, torch_npu {npu}"
-    fix = (
-        f"Install torch {'.'.join(map(str, _release(npu)))}: torch_npu is compiled for it."
-        if not same
-        else ""
-    )
+        return DoctorLine("torch-pair", what, "one is missing", want, command, state=UNKNOWN)
+    release = re.match(r"[\d.]*\d|", npu)
+    own = release[0] if release else ""
+    fix = "" if fits(torch, own) else f"Install torch {own}: torch_npu is compiled for it."
     return DoctorLine(
-        "torch-pair", OK if same else RED, "torch and torch_npu", found, want, command, fix, not same
+        "torch-pair", what, f"torch {torch}, torch_npu {npu}", want, command, fix, stops=bool(fix)
     )
 
 
@@ -155,10 +113,14 @@ def _forbidden(python: TrainingPython, device: str) -> DoctorLine:
     own = "triton-ascend" if device == "npu" else "triton"
     fix = f"{python.path} -m pip uninstall {' '.join([*red, *nvidia])}; then install {own} again"
     return DoctorLine(
-        "forbidden-packages", RED if red else NOTE if there else OK,
-        "packages for GPUs" if device == "npu" else "packages for NPUs", ", ".join(there) or "none",
-        f"none of {', '.join(names)} ({source})", f"{python.path} -m pip list", fix if there else "",
-    )  # fmt: skip
+        "forbidden-packages",
+        "packages for GPUs" if device == "npu" else "packages for NPUs",
+        ", ".join(there) or "none",
+        f"none of {', '.join(names)} ({source})",
+        f"{python.path} -m pip list",
+        fix if there else "",
+        "" if red or not there else NOTE,
+    )
 
 
 def _vllm_ascend(python: TrainingPython, kind: MachineKind) -> Iterator[DoctorLine]:
@@ -169,120 +131,49 @@ def _vllm_ascend(python: TrainingPython, kind: MachineKind) -> Iterator[DoctorLi
     place, built_for = str(there["place"]), there["built_for"]
     command = f"ls {place}/vllm_ascend_C*.so; cat {place}/_build_info.py"
     yield DoctorLine(
-        "vllm-ascend-kernels", OK if there["compiled"] else RED, "vllm_ascend's compiled module",
+        "vllm-ascend-kernels",
+        "vllm_ascend's compiled module",
         "there" if there["compiled"] else f"no vllm_ascend_C*.so in {place}",
-        "there (sleep mode: vllm-ascend#3998)", command,
+        "there (sleep mode: vllm-ascend#3998)",
+        command,
         "" if there["compiled"] else "Build it with COMPILE_CUSTOM_KERNELS=1 where CANN is sourced.",
-    )  # fmt: skip
+    )
     expected = kind.get("built_for")
     if expected and built_for is not None:
-        fits = any(str(built_for).lower().startswith(name.lower()) for name in expected.value)
-        yield DoctorLine(
-            "vllm-ascend-soc", OK if fits else RED, "vllm_ascend is built for", str(built_for),
-            f"{' or '.join(expected.value)} ({expected.source})", command,
-            "" if fits else f"Build it again with SOC_VERSION of {kind.title}, or take the image for it.",
-        )  # fmt: skip
-
-
-def _ray(python: TrainingPython, wanted: WantedHost) -> DoctorLine:
-    asked = next((text for text in wanted.requirements if _parsed(text).name == "ray"), "")
-    found = python.first("ray")
-    want = f"{asked} (manifest {wanted.manifest})" if asked else ""
-    fits = found is not None and (not asked or _fits(found, _parsed(asked)))
-    state = OK if fits else RED if asked else NOTE
-    by_hand = f"Install it: {python.path} -m pip install --no-deps '{asked}'"
-    fix = (wanted.install or by_hand) if state == RED else ""
-    return DoctorLine(
-        "ray", state, "Ray", found or "not installed", want, f"{python.path} -m pip show ray", fix
-    )
+        right = any(str(built_for).lower().startswith(name.lower()) for name in expected.value)
+        want = f"{' or '.join(expected.value)} ({expected.source})"
+        fix = "" if right else f"Build it again with SOC_VERSION of {kind.title}, or take the image for it."
+        yield DoctorLine("vllm-ascend-soc", "vllm_ascend is built for", str(built_for), want, command, fix)
 
 
 def _twice(python: TrainingPython) -> DoctorLine:
-    twice = {name: all_of for name, all_of in python.versions.items() if len(all_of) > 1}
-    shown = [f"{name} {' and '.join(all_of)}" for name, all_of in sorted(twice.items())]
+    twice = {name: all_of for name, all_of in sorted(python.versions.items()) if len(all_of) > 1}
+    shown = [f"{name} {' and '.join(all_of)}" for name, all_of in twice.items()]
     different = any(len(set(all_of)) > 1 for all_of in twice.values())
-    more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
-    fix = (
-        "Uninstall both, and install one: which one is imported depends on the order of sys.path."
-        if different
-        else ""
-    )
+    fix = "Uninstall both, and install one: which one is imported depends on the order of sys.path."
     return DoctorLine(
-        "packages-twice", RED if different else NOTE if twice else OK, "packages installed twice",
-        ", ".join(shown[:_SHOWN]) + more or "none", "none", f"{python.path} -m pip list -v", fix,
-    )  # fmt: skip
+        "packages-twice",
+        "packages installed twice",
+        shortened(shown) or "none",
+        "none",
+        f"{python.path} -m pip list -v",
+        fix if different else "",
+        NOTE if twice and not different else "",
+    )
 
 
 def _requirements(python: TrainingPython, wanted: WantedHost) -> DoctorLine:
-    lacking = []
-    for text in wanted.requirements:
-        requirement = _parsed(text)
-        if requirement.marker is not None and not requirement.marker.evaluate():
-            continue
-        found = python.first(_canonical(requirement.name))
-        if found is None or not _fits(found, requirement):
-            lacking.append(f"{text} ({'not installed' if found is None else f'{found} is installed'})")
-    more = f" and {len(lacking) - _SHOWN} more" if len(lacking) > _SHOWN else ""
+    lacking = lacking_packages(
+        {name: all_of[0] for name, all_of in python.versions.items()}, wanted.requirements
+    )
+    shown = [f"{text} ({f'{found} is installed' if found else 'not installed'})" for text, found in lacking]
     count = len(wanted.requirements)
     by_hand = f"Install what npu-rl requirements --manifest {wanted.manifest} prints, without dependencies."
-    fix = (wanted.install or by_hand) if lacking else ""
     return DoctorLine(
-        "requirements", RED if lacking else OK, "packages of the manifest",
-        f"{len(lacking)} of {count} differ: {', '.join(lacking[:_SHOWN])}{more}" if lacking else f"all {count}",
-        f"all {count} (manifest {wanted.manifest})", f"{python.path} -m pip list", fix,
-    )  # fmt: skip
-
-
-# -- versions of packages ------------------------------------------------------------------------------
-
-
-def _parsed(text: str) -> Requirement:
-    from packaging.requirements import Requirement
-
-    return Requirement(text)
-
-
-def _canonical(name: str) -> str:
-    from packaging.utils import canonicalize_name
-
-    return canonicalize_name(name)
-
-
-def _fits(found: str, requirement: Requirement) -> bool:
-    from packaging.version import InvalidVersion, Version
-
-    try:
-        public = Version(found).public
-    except InvalidVersion:
-        public = found
-    return not requirement.specifier or requirement.specifier.contains(public, prereleases=True)
-
-
-def _in_range(version: str, asked: str) -> bool:
-    from packaging.specifiers import InvalidSpecifier, SpecifierSet
-
-    try:
-        specifiers = SpecifierSet(asked)
-    except InvalidSpecifier:
-        return version.startswith(asked)
-    # Below a folder only 3.11 is known, of which >=3.11.5 can't be told.
-    full = version if version.count(".") > 1 else f"{version}.99"
-    return specifiers.contains(full, prereleases=True)
-
-
-def _same_public(found: str, asked: str) -> bool:
-    from packaging.version import InvalidVersion, Version
-
-    try:
-        return Version(found).public == Version(asked).public
-    except InvalidVersion:
-        return found == asked
-
-
-def _release(version: str) -> tuple[int, ...]:
-    from packaging.version import InvalidVersion, Version
-
-    try:
-        return Version(version).release
-    except InvalidVersion:
-        return ()
+        "requirements",
+        "packages of the manifest",
+        f"{len(lacking)} of {count} differ: {shortened(shown)}" if lacking else f"all {count}",
+        f"all {count} (manifest {wanted.manifest})",
+        f"{python.path} -m pip list",
+        (wanted.install or by_hand) if lacking else "",
+    )

@@ -1,21 +1,16 @@
-"""The training interpreter of a host and its packages, found without importing them."""
+"""The training interpreter and the packages installed in it."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from npu_rl.common.bounded import parse_json
+from npu_rl.common.errors import HostError
+from npu_rl.common.process import run_quietly
 from npu_rl.common.python_roots import INJECTED
-from npu_rl.training.host.bounded_command import run_bounded
-from npu_rl.training.injected.npu_rl_host import below, entries
-from npu_rl.training.injected.npu_rl_packages import packages
-
-_OUTPUT = 4 << 20  # bytes of JSON; 300 packages take 20 kB
-_USUAL = ("/usr/local/bin/python3", "/usr/bin/python3")
 
 
 @dataclass(frozen=True)
@@ -41,42 +36,19 @@ class TrainingPython:
         return next(iter(self.versions.get(name, ())), None)
 
 
-def read_python(root: Path, environ: Mapping[str, str], python: str | None, seconds: float) -> TrainingPython:
-    """Return an interpreter and its packages, from one child process or, below a root folder, from files only.
-
-    Args:
-        python: As a host's path; below a folder None is the one of vllm-ascend's images, or the system's.
-    """
-    if str(root) != "/":
-        return _of_files(str(root), python)
-    if python is None:
-        return TrainingPython("", "none is named")
+def read_python(python: str, environ: Mapping[str, str], seconds: float) -> TrainingPython:
+    """Return an interpreter and its packages, from one child process that imports none of them."""
     environment = {name: value for name, value in environ.items() if not name.startswith("PYTHON")}
-    argv = [python, str(INJECTED / "npu_rl_packages.py")]
-    outcome = run_bounded(argv, environment, Path("/"), seconds=seconds, most=_OUTPUT)
-    if outcome.problem:
-        return TrainingPython(python, outcome.problem)
     try:
-        read = parse_json(outcome.text.splitlines()[-1])
+        done = run_quietly([python, str(INJECTED / "npu_rl_packages.py")], environment, Path("/"), seconds)
+    except HostError as error:
+        return TrainingPython(python, error.why or error.what)
+    try:
+        read = parse_json(done.stdout.splitlines()[-1])
         return python_of(read["executable"], read["version"], read)
     except (ValueError, KeyError, IndexError, TypeError):
-        last = outcome.text.strip().splitlines()[-1:] or [f"exit status {outcome.code}"]
+        last = (done.stdout + done.stderr).strip().splitlines()[-1:] or [f"exit status {done.code}"]
         return TrainingPython(python, f"it is not a usable Python: {last[0][:200]}")
-
-
-def _of_files(root: str, python: str | None) -> TrainingPython:
-    """Return the interpreter in a folder that looks like a host, based on its library folder names."""
-    installed = [f"/usr/local/{name}/bin/python3" for name in entries(root, "/usr/local")]
-    for place in [python] if python else [*installed, *_USUAL]:
-        library = f"{Path(place).parent.parent}/lib"
-        for name in entries(root, library):
-            if re.fullmatch(r"python3\.\d+", name):
-                site = below(root, f"{library}/{name}/site-packages")
-                exact = re.search(r"python(3\.\d+\.\d+)", place)  # /usr/local/python3.11.13/bin/python3
-                return python_of(place, exact[1] if exact else name.removeprefix("python"), packages([site]))
-    return TrainingPython(
-        python or "", "the folder has no such Python" if python else "the folder has no Python"
-    )
 
 
 def python_of(path: str, version: str, read: Mapping[str, Any]) -> TrainingPython:

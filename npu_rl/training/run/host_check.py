@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from npu_rl.common import host_facts
-from npu_rl.common.errors import HostError, UsageError
-from npu_rl.common.user_path import user_path
-from npu_rl.training.host.describe_host import SMI_SECONDS, describe_host
+from npu_rl.common.errors import HostError
+from npu_rl.training.host.describe_host import describe_host
 from npu_rl.training.host.examine_host import DoctorReport, examine_host
 from npu_rl.training.host.line import DoctorLine
-from npu_rl.training.host.wanted_host import WantedStack, wanted_host
+from npu_rl.training.host.wanted_host import WantedHost
 
 if TYPE_CHECKING:
     from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
@@ -23,48 +22,25 @@ if TYPE_CHECKING:
     from npu_rl.training.host.training_python import TrainingPython
 
 
-def examine(
-    manifest: str | None,
-    recipe: str | None,
-    python: str | None,
-    root: Path,
-    *,
-    smi_seconds: float = SMI_SECONDS,
-) -> DoctorReport:
-    """Compare a host with a manifest and a recipe, or with its kind of machine if neither is given.
+def examine(manifest: str | None, recipe: str | None, python: str | None) -> DoctorReport:
+    """Compare this host with a manifest and a recipe, or with its kind of machine if neither is given.
 
     Args:
         manifest: A name or path; None for the recipe's own.
-        root: Folder below which everything is read.
-        smi_seconds: Seconds after which npu-smi, a set_env.sh or the interpreter is given up.
 
     Raises:
         ManifestError: If the manifest is invalid.
         RecipeError: If the recipe is invalid.
-        UsageError: If `root` is not a folder.
     """
-    root = user_path(root, "--root").absolute()
-    if not root.is_dir():
-        raise UsageError(
-            f"--root {root} is not a folder", hint="Name a folder that looks like a host, or leave it out."
-        )
-    loaded = None
-    if recipe is not None:
-        from npu_rl.recipes.recipe.load_recipe import load_recipe
+    from npu_rl.recipes.recipe.load_recipe import load_recipe
 
-        loaded = load_recipe(recipe)
+    loaded = load_recipe(recipe) if recipe is not None else None
     named = manifest or (loaded.manifest if loaded else None)
-    here = str(root) == "/"
-    stack = stack_of_manifest(named) if named else None
-    host = describe_host(
-        root,
-        python=_interpreter(python) if here else python,
-        runs=Path.cwd() if here else None,
-        smi_seconds=smi_seconds,
-    )
-    if stack is not None and here and not host.python.problem:
-        stack = replace(stack, install=_install(str(named), stack, host.python))
-    return examine_host(host, wanted_host(stack, loaded.recipe if loaded else None))
+    host = describe_host(_interpreter(python))
+    wanted = wanted_by_manifest(named) if named else WantedHost()
+    if named and not host.python.problem:
+        wanted = replace(wanted, install=_install(str(named), wanted, host.python))
+    return examine_host(host, wanted.with_recipe(loaded.recipe) if loaded else wanted, Path.cwd())
 
 
 def require_device(loaded: LoadedRecipe, root: Path) -> None:
@@ -82,7 +58,7 @@ def require_device(loaded: LoadedRecipe, root: Path) -> None:
 def require_host(
     recipe: Recipe,
     lock: Lock,
-    python: str,
+    python: str | TrainingPython,
     notify: Notify,
     runs: Path,
     root: Path = Path("/"),
@@ -102,9 +78,9 @@ def require_host(
     if recipe.device == "cpu":
         return
     notify("examining this host")
-    stack = WantedStack(lock.manifest, lock.device, lock.host, lock.requirements, lock.env, install)
-    host = describe_host(root, python=python, runs=runs)
-    report = examine_host(host, wanted_host(stack, recipe))
+    host = describe_host(python, root)
+    wanted = WantedHost(lock.manifest, lock.device, lock.host, lock.requirements, lock.env, install)
+    report = examine_host(host, wanted.with_recipe(recipe), runs)
     stopping = [line for line in report.red if line.stops]
     if stopping:
         others = len(report.red) - len(stopping)
@@ -114,7 +90,8 @@ def require_host(
             hint="\n".join(
                 [
                     *dict.fromkeys(line.fix for line in stopping),
-                    f"All lines{f', {others} more of them red' if others else ''}: {_command(recipe, python)}",
+                    f"All lines{f', {others} more of them red' if others else ''}: npu-rl doctor "
+                    f"--recipe {shlex.quote(recipe.name)} --python {shlex.quote(host.python.path)}",
                 ]
             ),
         )
@@ -126,20 +103,16 @@ def _reason(line: DoctorLine) -> str:
     return f"{line.what}: {line.found}" + (f"; wanted: {line.wanted}" if line.wanted else "")
 
 
-def _command(recipe: Recipe, python: str) -> str:
-    return f"npu-rl doctor --recipe {shlex.quote(recipe.name)} --python {shlex.quote(python)}"
-
-
-def stack_of_manifest(name: str) -> WantedStack:
+def wanted_by_manifest(name: str) -> WantedHost:
     """Return a manifest's requirements on a host. Raises ManifestError if it is invalid."""
     from npu_rl.stack.manifest.load_manifest import load_manifest
 
     manifest = load_manifest(name).manifest
     versions = {key: str(value) for key, value in manifest.host.model_dump().items() if value is not None}
-    return WantedStack(manifest.name, manifest.device, versions, tuple(manifest.requirements), manifest.env)
+    return WantedHost(manifest.name, manifest.device, versions, tuple(manifest.requirements), manifest.env)
 
 
-def _install(manifest: str, stack: WantedStack, python: TrainingPython) -> str:
+def _install(manifest: str, wanted: WantedHost, python: TrainingPython) -> str:
     """Return the command that installs a manifest's packages, into the workspace here if it is the manifest's."""
     from npu_rl.workspace.folder.discovery import find_workspace
     from npu_rl.workspace.folder.receipt import bundled_manifest, read_receipt
@@ -149,12 +122,7 @@ def _install(manifest: str, stack: WantedStack, python: TrainingPython) -> str:
         install_command,
     )
 
-    into = InstallPython(
-        python.path,
-        python.version,
-        stack.versions.get("python"),
-        managed=python.managed,
-    )
+    into = InstallPython(python.path, python.version, wanted.versions.get("python"), managed=python.managed)
     paths = find_workspace(None)
     if paths is not None:
         setup = read_receipt(paths).setup

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from npu_rl.common.errors import HostError
+from npu_rl.common.package_versions import lacking_packages
 from npu_rl.common.process import run_quietly
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class Interpreter:
     """A Python and its packages.
 
     Attributes:
-        packages: Version by name; None for a package that is not installed.
+        packages: Version by canonical name; None for a package that is not installed.
         torch_npu: Version of torch_npu; None if it is not installed.
         managed: Whether it belongs to the operating system (PEP 668).
         prefix: Folder of its environment.
@@ -74,8 +75,9 @@ def probe(python: str, requirements: Sequence[str]) -> Interpreter:
     It is run outside the code tree, whose dist-info folders would count as installed packages.
     """
     from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
 
-    names = [Requirement(text).name for text in requirements]
+    names = [canonicalize_name(Requirement(text).name) for text in requirements]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     # Not -I -S, which hide the user's site-packages: the training imports from them.
     finished = run_quietly([python, "-c", _PROBE, json.dumps(names)], environment, Path(os.sep), 120.0)
@@ -121,8 +123,6 @@ def require(
     Raises:
         HostError: For a Python version without the pinned packages, or with all packages that are missing.
     """
-    from packaging.requirements import Requirement
-
     short = interpreter.version[:2]
     if not SUPPORTED[0] <= short <= SUPPORTED[1]:
         raise HostError(
@@ -131,35 +131,20 @@ def require(
             why="The pinned ray, numpy and torch have builds for Python 3.10 to 3.12 only.",
             hint="Name another interpreter: --python python3.12",
         )
-    missing: list[Requirement] = []
-    why = []
-    for text in requirements:
-        wanted = Requirement(text)
-        if wanted.marker is not None and not wanted.marker.evaluate():
-            continue
-        found = interpreter.packages.get(wanted.name)
-        if found is None or not _satisfies(found, wanted):
-            missing.append(wanted)
-            why.append(f"{text}: {'not installed' if found is None else f'{found} is installed'}")
+    lacking = lacking_packages(interpreter.packages, requirements)
+    missing = [wanted for wanted, _ in lacking]
     if missing:
         raise HostError(
             f"The training interpreter lacks {len(missing)} of {len(requirements)} packages that {by} requires",
             where=interpreter.shown,
-            why="\n".join(why),
+            why="\n".join(
+                f"{wanted}: {f'{found} is installed' if found else 'not installed'}"
+                for wanted, found in lacking
+            ),
             hint=_install_hint(
                 missing, interpreter, extra, npu or interpreter.torch_npu is not None, install
             ),
         )
-
-
-def _satisfies(found: str, wanted: Requirement) -> bool:
-    from packaging.version import InvalidVersion, Version
-
-    try:
-        public = Version(found).public
-    except InvalidVersion:
-        public = found
-    return not wanted.specifier or wanted.specifier.contains(public, prereleases=True)
 
 
 def _install_hint(

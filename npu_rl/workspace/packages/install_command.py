@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
-
+from npu_rl.common.package_versions import fits
 from npu_rl.common.user_state import keep_facts, kept_facts
+from npu_rl.stack.requirements.environments import python_range
 from npu_rl.workspace.folder.receipt import setup_hint
 from npu_rl.workspace.folder.workspace_paths import DEFAULT_NAME, WorkspacePaths
 
@@ -39,7 +39,7 @@ class InstallPython:
         """Return the options that install into it, or else into an environment beside the workspace."""
         root = Path(self.path).parent.parent
         own = os.access(root, os.W_OK) or not root.is_dir()
-        if own and not self.managed and _in_range(self.version, self.wanted):
+        if own and not self.managed and fits(self.version, str(python_range(self.wanted) or "")):
             return "--install", "--python", shlex.quote(self.path)
         return "--install", "--venv", shlex.quote(str(workspace.with_name(f"{workspace.name}-python")))
 
@@ -82,10 +82,3 @@ def bundle_of(paths: WorkspacePaths, setup: Mapping[str, Any]) -> Path | None:
     if not isinstance(file, str) or kept.get("lock") != setup.get("lock"):
         return None
     return Path(file) if Path(file).is_file() else None
-
-
-def _in_range(version: str, asked: str | None) -> bool:
-    try:
-        return not asked or SpecifierSet(asked).contains(version, prereleases=True)
-    except InvalidSpecifier:
-        return version.startswith(str(asked))
