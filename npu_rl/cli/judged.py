@@ -37,7 +37,6 @@ def judge_in(
     workspace: Path | None,
     loaded: LoadedRecipe,
     machine: Machine | None = None,
-    storage_speed: float | None = None,
     *,
     probe: bool = False,
 ) -> tuple[Judgement, AssembledTree | None]:
@@ -54,14 +53,14 @@ def judge_in(
 
     paths = open_workspace_if_any(workspace, tell)
     if paths is None:
-        return judge(loaded, None, machine, storage_speed=storage_speed), None
+        return judge(loaded, None, machine), None
     stack = stack_of(paths)
     tree = AssembledTree(paths.code, stack.name, stack)
     if probe:
         key = byte_code.shell_key(read_receipt(paths).digest)
         tree = replace(tree, setup_command=validation_command(paths), byte_code=key)
     find_python = partial(_training_python, paths) if probe else None
-    return judge(loaded, tree, machine, storage_speed=storage_speed, find_python=find_python), tree
+    return judge(loaded, tree, machine, find_python=find_python), tree
 
 
 def _training_python(paths: WorkspacePaths) -> str:

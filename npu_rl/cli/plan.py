@@ -82,7 +82,7 @@ def plan(
     machine = Machine(_bytes(die_memory), _bytes(host_memory), _bytes(disk))
     loaded = judged.load(recipe, overrides or [], json)
     speed = None if storage is None else storage * 1e9
-    judgement, tree = judged.judge_in(workspace, loaded, machine, speed)
+    judgement, tree = judged.judge_in(workspace, loaded, machine)
     if json:
         print_json({**plan_json(judgement, speed), "findings": judged.rows(judgement.findings)})
     else:

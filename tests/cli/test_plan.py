@@ -35,7 +35,7 @@ def test_it_says_so_if_no_checkpoint_is_saved(tmp_path: Path) -> None:
     shown = run_here(["plan", bundled, "--all"], env, tmp_path).stdout
     assert re.search(r"\n  checkpoint to resume from, if saved +9394.4 GB\n", shown)
     assert "\nCheckpoints: none is saved (checkpoint.every is -1), so a crash loses the run\n" in shown
-    assert "\n  data.train: '~/verl/data/deepscaler/train.parquet'\n" in shown, (
+    assert "\n  data.train[0]: '~/verl/data/deepscaler/train.parquet'\n" in shown, (
         "listed as not on this machine"
     )
     saved = run_here(

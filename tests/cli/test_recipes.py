@@ -87,11 +87,11 @@ def test_check_lists_the_paths_that_are_not_on_this_machine(npu_rl) -> None:  # 
     lines = ok(npu_rl(*arguments)).stdout.splitlines()
     at = lines.index("Not on this machine, so not checked:")
     assert lines[at + 1] == "  model.path: '/nowhere/m'"
-    assert lines[at + 4] == "  data.test: '~/verl/data/deepscaler/test.parquet'"
+    assert lines[at + 4] == "  data.test[0]: '~/verl/data/deepscaler/test.parquet'"
     assert lines[-1].startswith("deepseek-r1-zero-256die: no error, ")
     unchecked = json.loads(npu_rl(*arguments, "--json").stdout)["unchecked"]
     assert unchecked["model.path"] == "/nowhere/m is not on this machine"
-    assert list(unchecked) == ["model.path", "model.checkpoint", "data.train", "data.test"]
+    assert list(unchecked) == ["model.path", "model.checkpoint", "data.train[0]", "data.test[0]"]
 
 
 def test_check_tells_what_the_backend_has_no_key_for(npu_rl) -> None:  # type: ignore[no-untyped-def]

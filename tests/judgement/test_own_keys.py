@@ -145,9 +145,6 @@ def test_missing_data_of_mindspeed_rl_comes_with_the_command_that_makes_it(
     loaded = load_recipe("mindspeed-rl-grpo-qwen25-7b", [f"{key}={given}"])
     (one,) = (one for one in judge(loaded, None, here=True).errors if one.trainer_key == key[10:])
     assert one.fix.startswith(command.format(tmp=tmp_path)), one.fix
-    found = judge(loaded, None).findings
-    noted = [one.severity.value for one in found if one.trainer_key == key[10:]]
-    assert noted == (["note"] if given.startswith(str(tmp_path)) else []), "its folder is on this machine"
 
 
 def test_a_relative_path_of_the_trainers_own_file_would_be_of_the_runs_folder(tmp_path: Path) -> None:

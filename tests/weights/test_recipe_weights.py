@@ -95,8 +95,8 @@ def test_where_bridges_build_the_actor_only_vllm_refuses_fp8(
         assert found["quantized-model"].startswith(f"npu-rl weights cast {source} {source}-BF16 (reads ")
 
 
-def fix_of(rule: str, name: str, *words: str, here: bool = True, speed: float | None = None) -> str:
-    findings = judged(name, *words, here=here, storage_speed=speed).findings
+def fix_of(rule: str, name: str, *words: str) -> str:
+    findings = judged(name, *words, here=True).findings
     (found,) = (found for found in findings if found.rule == rule)
     return found.fix
 
@@ -107,11 +107,8 @@ def test_a_checkpoint_that_is_not_there_comes_with_the_command_that_makes_it(tmp
     fix = fix_of("model-checkpoint", "deepseek-r1-zero-256die", *paths, "model.architecture=~")
     command = f"npu-rl weights convert {source} {target} --layout deepseek-r1-zero-256die (reads "
     assert fix.startswith(command)
-    at_home = fix_of("model-checkpoint", "deepseek-r1-zero-256die", paths[1], here=False, speed=2e9)
-    assert at_home.endswith(
-        f"{target} --layout deepseek-r1-zero-256die (reads 1342.1 GB, needs 1342.1 GB of disk, at least 22 min "
-        "at 2 GB/s), or name one that every node of the run has"
-    )
+    whole = fix_of("model-checkpoint", "deepseek-r1-zero-256die", paths[1])
+    assert "--layout deepseek-r1-zero-256die (reads 1342.1 GB, needs 1342.1 GB of disk), or name one" in whole
 
 
 @pytest.mark.parametrize(
@@ -156,13 +153,6 @@ def test_weights_of_a_trainer_whose_keys_are_its_own() -> None:
     assert fixes["rl_config.integrated_mode_config.ref_model_load_path"].startswith(convert)
     get = "npu-rl weights get qwen2.5-7b --to /no/Qwen2.5-7B, or set "
     assert fixes["megatron_training.tokenizer_name_or_path"].startswith(get)
-
-
-def test_a_rehearsal_needs_none_of_them(tmp_path: Path) -> None:
-    loaded = load_recipe("deepseek-r1-zero-256die", [f"model.checkpoint={tmp_path}/none"])
-    assert [found.rule for found in judge(loaded).key_findings if found.rule == "model-checkpoint"]
-    kept = judge(loaded, rehearse=True).key_findings
-    assert not [found for found in kept if found.rule == "model-checkpoint"]
 
 
 @pytest.mark.parametrize("name", sorted(bundled_recipes()))

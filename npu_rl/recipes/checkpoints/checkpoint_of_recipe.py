@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from npu_rl.common.errors import RecipeError
-from npu_rl.common.yaml_documents.finding import Finding, Severity
+from npu_rl.common.yaml_documents.finding import Severity
 from npu_rl.recipes.checkpoints.recipe_layout import recipe_layout
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 from npu_rl.recipes.sizing.model_config import differing_sizes
@@ -23,34 +23,21 @@ class CheckpointOfRecipe:
 
     def compare_architecture(self, checked: CheckedFolder) -> None:
         """Report sizes in config.json that differ from the recipe's `model.architecture`."""
-        loaded = self.loaded
-        if loaded.recipe.has_own_keys or checked.checkpoint is None:  # its recipes have no section `model`
-            return
-        name = loaded.recipe.model.architecture
-        if name is None:
+        recipe = self.loaded.recipe
+        # a recipe with the trainer's own keys has no section `model`
+        name = None if recipe.has_own_keys else recipe.model.architecture
+        if checked.checkpoint is None or name is None:
             return
         place = checked.folder / CONFIG
         try:
             other = differing_sizes(name, checked.checkpoint.config)
         except (KeyError, TypeError, ValueError, ArithmeticError) as error:
-            checked.add(
-                "weights-config-shape", Severity.ERROR, place, f"the model's sizes can't be read: {error!r}"
-            )
+            checked.error("weights-config-shape", place, f"the model's sizes can't be read: {error!r}")
             return
         if other:
-            message = f"it is not model.architecture {name} of {loaded.recipe.name}: {listed(other)}"
+            message = f"it is not model.architecture {name} of {recipe.name}: {listed(other)}"
             fix = "check the folder of that model, or set model.architecture"
-            checked.findings.append(
-                Finding(
-                    "weights-architecture",
-                    Severity.ERROR,
-                    ("model", "architecture"),
-                    "",
-                    message,
-                    fix,
-                    str(place),
-                )
-            )
+            checked.error("weights-architecture", place, message, fix)
 
     def compare_transformers(self, checked: CheckedFolder, version: str) -> None:
         """Report if the interpreter's transformers isn't the version that the stack contains or requires."""
@@ -85,23 +72,22 @@ class CheckpointOfRecipe:
         try:
             wanted = recipe_layout(self.loaded)
         except RecipeError as error:
-            message = f"it is a checkpoint of Megatron. {error.what}"
-            checked.add("weights-format", Severity.ERROR, checked.folder, message)
+            checked.error("weights-format", checked.folder, f"it is a checkpoint of Megatron. {error.what}")
             return
-        fix = f"npu-rl weights convert IN OUT --layout {name}"
+        stages = len(wanted.ranks.layers) or wanted.ranks.stages
+        sizes = (wanted.ranks.tensor, stages, wanted.ranks.expert)
+        numbers = [sizes[0], *(size for size in sizes[1:] if size > 1)]
         if wanted.format != checked.megatron:
             message = f"it is {checked.megatron}, and the trainer of {name} loads {wanted.format}"
-            checked.add("weights-format", Severity.ERROR, checked.folder, message, fix)
-        elif wanted.format == "legacy":
-            stages = len(wanted.ranks.layers) or wanted.ranks.stages
-            numbers = [wanted.ranks.tensor, *([stages] if stages > 1 else [])]
-            numbers += [wanted.ranks.expert] if wanted.ranks.expert > 1 else []
-            if numbers != list(ranks):
-                message = (
-                    f"it has the files of {_times(ranks)} ranks, and {name} needs {_times(numbers)} "
-                    f"(TP{wanted.ranks.tensor} PP{stages} EP{wanted.ranks.expert})"
-                )
-                checked.add("weights-format", Severity.ERROR, checked.folder, message, fix)
+        elif wanted.format == "legacy" and numbers != list(ranks):
+            layout = "TP{} PP{} EP{}".format(*sizes)
+            message = (
+                f"it has the files of {_times(ranks)} ranks, and {name} needs {_times(numbers)} ({layout})"
+            )
+        else:
+            return
+        fix = f"npu-rl weights convert IN OUT --layout {name}"
+        checked.error("weights-format", checked.folder, message, fix)
 
 
 def _times(numbers: Sequence[int]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from npu_rl.common.errors import RecipeError
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
+from npu_rl.recipes.sizing.own_layout import own_layout
 from npu_rl.recipes.sizing.parallelism import layout_of
 from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
 from npu_rl.weights.tensors.npu_rl_tensors.layouts.placements import LegacyRanks
@@ -35,26 +36,20 @@ def recipe_layout(loaded: LoadedRecipe) -> OutputLayout:
         RecipeError: If the recipe's trainer loads no Megatron checkpoint, or its stack has no table here.
     """
     recipe = loaded.recipe
-    if recipe.manifest == _LEGACY_OWN_KEYS and recipe.has_own_keys:
+    if recipe.has_own_keys and recipe.manifest == _LEGACY_OWN_KEYS:
         return OutputLayout("legacy", _ranks_of_own_keys(loaded))
-    if recipe.has_own_keys:
-        raise _unknown_stack(loaded)
-    if not recipe.megatron:
+    if not (recipe.has_own_keys or recipe.megatron):
         raise RecipeError(
             "The trainer of this recipe loads Hugging Face's format",
             where=loaded.where("actor"),
             why="Its strategy is not megatron: it loads the BF16 weights without a conversion.",
         )
-    if recipe.manifest in _DIST:
+    if recipe.manifest in _DIST and not recipe.has_own_keys:
         return OutputLayout("torch_dist")
-    if recipe.manifest == _LEGACY:
+    if recipe.manifest == _LEGACY and not recipe.has_own_keys:
         return OutputLayout("legacy", _ranks(loaded))
-    raise _unknown_stack(loaded)
-
-
-def _unknown_stack(loaded: LoadedRecipe) -> RecipeError:
-    return RecipeError(
-        f"Unsupported stack {loaded.recipe.manifest}: its tensor names are not in a table",
+    raise RecipeError(
+        f"Unsupported stack {recipe.manifest}: its tensor names are not in a table",
         where=loaded.where("manifest"),
         why=f"Supported stacks: {', '.join((*_DIST, _LEGACY, _LEGACY_OWN_KEYS))}.",
         hint="If it loads Megatron-core 0.12.1's torch_dist format, pass --format torch_dist instead of --layout",
@@ -78,33 +73,21 @@ def _ranks(loaded: LoadedRecipe) -> LegacyRanks:
 def _ranks_of_own_keys(loaded: LoadedRecipe) -> LegacyRanks:
     """Return the ranks from the keys in `trainer.layout`; stages are equal unless the recipe lists their layers."""
     names, values = loaded.recipe.trainer.layout, loaded.recipe.overrides
-
-    def size(key: str | None) -> int:
-        value = 1 if key is None else values.get(key)
-        if type(value) is int and value > 0:
-            return value
-        raise RecipeError(
-            "The parallel sizes of the recipe are unknown",
-            where=loaded.where("overrides", key or ""),
-            why=f"{key} is {'not set' if value is None else repr(value)}.",
-            hint=f"overrides.{key}: 4",
-        )
-
-    if names is None or names.expert is not None:
+    sizes = [key for key in (names.tensor, names.pipeline) if key] if names else []
+    if names is None or names.expert is not None or any(key not in values for key in sizes):
         raise RecipeError(
             "The parallel sizes of the recipe are unknown",
             where=loaded.where("trainer"),
-            why="trainer.layout must name keys for tensor and pipeline, and no key for expert.",
+            why="trainer.layout must name keys for tensor and pipeline that the recipe sets, and none for expert.",
         )
-    given = values.get(_OWN_LAYERS)
+    train, given = own_layout(loaded, None).train, values.get(_OWN_LAYERS)
     if given is None:
-        return LegacyRanks(size(names.tensor), stages=size(names.pipeline))
+        return LegacyRanks(train.tensor, stages=train.pipeline)
     try:
-        layers = tuple(map(int, str(given).split(",")))
+        return LegacyRanks(train.tensor, tuple(map(int, str(given).split(","))))
     except ValueError as error:
         raise RecipeError(
             f"Invalid list of layers: {given!r}",
             where=loaded.where("overrides", _OWN_LAYERS),
             hint=f"overrides.{_OWN_LAYERS}: 14,14",
         ) from error
-    return LegacyRanks(size(names.tensor), layers)

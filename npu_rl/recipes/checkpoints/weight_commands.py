@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,7 +23,6 @@ _DEEPSEEK = {
     "pai-megatron-deepseek-v3-mcore-250908": "deepseek-v3-0324",
 }
 _UNCLEAN = ("clean-model-config", "quantized-model")
-_RULES = ("model-path", "model-checkpoint", *_UNCLEAN, "trainer-path")
 _TOKENIZER = ".tokenizer_name_or_path"  # of MindSpeed-RL, whose document gives the model's folder
 _REFERENCE = "rl_config.integrated_mode_config.ref_model_load_path"  # of MindSpeed-RL
 _LARGEST_CONFIG = 1 << 20
@@ -32,16 +30,10 @@ _LARGEST_CONFIG = 1 << 20
 
 @dataclass(frozen=True)
 class WeightCommands:
-    """The commands for one recipe.
-
-    Attributes:
-        disk: Sizes of its model in each format; None if unknown.
-        speed: The storage's bytes per second, if given.
-    """
+    """The commands for one recipe; `disk` has the sizes of its model in each format, if they are known."""
 
     loaded: LoadedRecipe
     disk: Disk | None
-    speed: float | None = None
 
     def named_in(self, found: Finding, folder: Path | None) -> Finding:
         """Add the command that makes the weights to a finding on missing or unclean weights; return others unchanged.
@@ -49,17 +41,14 @@ class WeightCommands:
         Args:
             folder: The weights in Hugging Face's format, if they are on this machine.
         """
-        if found.rule not in _RULES:
-            return found
-        command = ""
-        if found.rule == "trainer-path":
-            command = self._of_own_keys(found.trainer_key)
-            return replace(found, fix=f"{command}, or {found.fix}") if command else found
-        model = self.loaded.recipe.model
-        if found.rule == "model-path" and model.path and self._needs_weights():
-            command = self._download(self._absolute(model.path))
-        elif found.rule == "model-checkpoint" and model.path and model.checkpoint:
-            command = self._convert(self._absolute(model.path), self._absolute(model.checkpoint))
+        command = self._of_own_keys(found.trainer_key) if found.rule == "trainer-path" else ""
+        if found.rule in ("model-path", "model-checkpoint"):
+            model = self.loaded.recipe.model
+            source, target = self._absolute(model.path or ""), self._absolute(model.checkpoint or "")
+            if found.rule == "model-checkpoint":
+                command = self._convert(source, target) if model.path else ""
+            elif self._needs_weights():
+                command = self._download(source)
         elif found.rule in _UNCLEAN and folder is not None and _is_fp8(folder):
             command = self._cast(str(folder), f"{folder}-BF16")
         return replace(found, fix=f"{command}, or {found.fix}") if command else found
@@ -81,7 +70,7 @@ class WeightCommands:
         known = of_kind("model")
         if self.disk is None or self.disk.fp8 is None:
             name = Path(target).name.lower()
-            size = self._needs((), () if self.disk is None else (self.disk.bf16,))
+            size = "" if self.disk is None else f" ({_disk(self.disk.bf16)})"
             return f"npu-rl weights get {name} --to {shlex.quote(target)}{size}" if name in known else ""
         deepseek = self.loaded.recipe.model.architecture == "deepseek-v3"
         name = _DEEPSEEK.get(self.loaded.manifest_facts.name, "") if deepseek else ""
@@ -89,45 +78,33 @@ class WeightCommands:
         return get + self._cast(name or "DIR", target)
 
     def _cast(self, source: str, target: str) -> str:
-        command = _line("cast", source, target)
-        if self.disk is None or self.disk.fp8 is None:
+        command, disk = shlex.join(["npu-rl", "weights", "cast", source, target]), self.disk
+        if disk is None or disk.fp8 is None:
             return command
-        return command + self._needs((self.disk.fp8,), (self.disk.bf16,))
+        return f"{command} (reads {disk.fp8 / 1e9:.1f} GB, {_disk(disk.bf16)})"
 
     def _convert(self, source: str, target: str) -> str:
         from npu_rl.recipes.checkpoints.recipe_layout import recipe_layout
 
+        recipe, disk = self.loaded.recipe, self.disk
         try:
             recipe_layout(self.loaded)
         except RecipeError:  # no converter for this stack
             return ""
-        recipe = self.loaded.recipe
         bundled = bundled_recipes().get(recipe.name) == self.loaded.path
         layout = recipe.name if bundled else str(self.loaded.path)
-        command = _line("convert", source, target, "--layout", layout)
-        return command if self.disk is None else command + self._needs((self.disk.bf16,), (self.disk.dist,))
-
-    def _needs(self, read: Sequence[int], written: Sequence[int]) -> str:
-        """Return the size of a command's input and output, and the time that both take at the given speed."""
-        if not written:
-            return ""
-        reads = f"reads {sum(read) / 1e9:.1f} GB, " if read else ""
-        text = f"{reads}needs {sum(written) / 1e9:.1f} GB of disk"
-        if self.speed is not None and read:
-            seconds = (sum(read) + sum(written)) / self.speed
-            text += f", at least {_duration(seconds)} at {self.speed / 1e9:g} GB/s"
-        return f" ({text})"
+        command = shlex.join(["npu-rl", "weights", "convert", source, target, "--layout", layout])
+        return command if disk is None else f"{command} (reads {disk.bf16 / 1e9:.1f} GB, {_disk(disk.dist)})"
 
     def _needs_weights(self) -> bool:
         """Return whether the missing `model.path` needs weights, not only config.json and tokenizer."""
-        model = self.loaded.recipe.model
-        if self.loaded.recipe.megatron and model.load_weights is False:
-            return False
-        given = (model.path, model.checkpoint if self.loaded.recipe.megatron else None)
+        model, megatron = self.loaded.recipe.model, self.loaded.recipe.megatron
+        given = (model.path, model.checkpoint if megatron else None)
         try:
-            return not any(Path(self._absolute(one)).is_dir() for one in given if one)
+            there = any(Path(self._absolute(one)).is_dir() for one in given if one)
         except OSError:
-            return True
+            there = False
+        return not (there or (megatron and model.load_weights is False))
 
     def _absolute(self, given: str) -> str:
         try:
@@ -136,8 +113,8 @@ class WeightCommands:
             return given
 
 
-def _line(command: str, *words: str) -> str:
-    return shlex.join(["npu-rl", "weights", command, *words])
+def _disk(size: int) -> str:
+    return f"needs {size / 1e9:.1f} GB of disk"
 
 
 def _is_fp8(folder: Path) -> bool:
@@ -147,7 +124,3 @@ def _is_fp8(folder: Path) -> bool:
         return bool(config["quantization_config"]["quant_method"] == "fp8")
     except (OSError, ValueError, KeyError, TypeError):
         return False
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

@@ -25,6 +25,10 @@ class DefinedNames:
     callables: tuple[str, ...]
     may_define_more: bool
 
+    def lacks(self, name: str) -> bool:
+        """Return whether the file certainly has no such name."""
+        return name not in self.names and not self.may_define_more
+
 
 def definitions_in(path: Path) -> DefinedNames | None:
     """Return the definitions of a Python file, or None if it can't be read as Python."""

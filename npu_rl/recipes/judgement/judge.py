@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,14 +16,14 @@ from npu_rl.recipes.judgement.fault_findings import judge_faults
 from npu_rl.recipes.judgement.judgement import AssembledTree, Judgement
 from npu_rl.recipes.judgement.key_check import RULES as KEY_RULES
 from npu_rl.recipes.judgement.key_check import VALUES, check_keys, read_trainer
-from npu_rl.recipes.judgement.missing_files import absent_paths
+from npu_rl.recipes.judgement.missing_files import RULES as PATH_RULES
+from npu_rl.recipes.judgement.missing_files import absent_paths, path_findings
 from npu_rl.recipes.judgement.named_files import RULES as FILE_RULES
 from npu_rl.recipes.judgement.named_files import named_file_findings
 from npu_rl.recipes.judgement.overruling import overrule
 from npu_rl.recipes.judgement.prepared_data import RULES as DATA_RULES
 from npu_rl.recipes.judgement.prepared_data import prepared_data_findings
-from npu_rl.recipes.judgement.recipe_weights import with_weights, without_missing_files
-from npu_rl.recipes.judgement.trainer_paths import path_findings
+from npu_rl.recipes.judgement.recipe_weights import with_weights
 from npu_rl.recipes.plan.plan import RULE_IDS, plan_of
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 from npu_rl.recipes.sizing.machine import Machine
@@ -45,7 +43,6 @@ def judge(
     *,
     here: bool = False,
     rehearse: bool = False,
-    storage_speed: float | None = None,
     find_python: Callable[[], str] | None = None,
     root: Path = Path("/"),
 ) -> Judgement:
@@ -58,18 +55,15 @@ def judge(
         here: Whether the recipe is to run on this machine, so that model, data and the address of Ray's head are
             needed.
         rehearse: Whether it will be rehearsed, with tiny weights and data of the rehearsal's own.
-        storage_speed: Bytes a second of the storage, for the time that commands on weights take.
         find_python: Returns the training interpreter, which runs the trainer's own checks of values, or raises
             NotProbed; None: they are not to be run.
         root: Where /dev is looked for.
     """
-    with _garbage_collection_paused():
-        judgement = _judge(loaded, tree, machine, here)
+    judgement = _judge(loaded, tree, machine, here)
     if not here and not rehearse:
         judgement = replace(judgement, not_here=absent_paths(loaded))
-    judgement = (
-        without_missing_files(judgement) if rehearse else with_weights(judgement, loaded, storage_speed)
-    )
+    if not rehearse:
+        judgement = with_weights(judgement, loaded)
     if tree is None or find_python is None:
         return judgement
     from npu_rl.recipes.judgement.trainer_probe import probed
@@ -93,7 +87,8 @@ def _judge(
         *check_keys(loaded, trainer, code),
         *environment_findings(loaded, environment, code),
         *adaptation_findings(loaded, environment, code),
-        *(path_findings(loaded, config, here) if plan is None else named_file_findings(loaded, code, here)),
+        *path_findings(loaded, config, here),
+        *named_file_findings(loaded, code, here),
         *(() if plan is None else prepared_data_findings(loaded, code)),
         *(_missing_cluster_address(loaded) if here else ()),
         *faults.key_findings,
@@ -107,6 +102,7 @@ def _judge(
         *RULE_IDS,
         *ENVIRONMENT_RULES,
         *FILE_RULES,
+        *PATH_RULES,
         *DATA_RULES,
         _CLUSTER_ADDRESS,
         FAULT_RULE,
@@ -133,18 +129,6 @@ def _judge(
         faults.accepted,
         frozenset(config.choices) if config else frozenset(),
     )
-
-
-@contextmanager
-def _garbage_collection_paused() -> Iterator[None]:
-    """Pause Python's garbage collector, which takes a tenth of the time with the syntax trees of a hundred files."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _manifest_mismatch(loaded: LoadedRecipe, tree: AssembledTree | None) -> list[Finding]:

@@ -184,23 +184,10 @@ class KeyChecker:
         if isinstance(self._trainer, ConfigFault):
             fault = self._trainer
             path = ("trainer", _FAULTY_KEYS.get(type(fault), "config"))
-            self._error(path, "", f"{fault} ({fault.where})", "trainer-config", self._suggest_folder())
-
-    def _suggest_folder(self) -> str:
-        """Suggest another folder of the code that has the configuration; empty if there isn't exactly one."""
-        folders, own = [], None
-        if self._code is not None:
-            folders = folders_with(self._code, config_name(self._recipe))
-            own = self._own_folder(self._code)
-        others = [folder for folder in folders if self._code and (self._code / folder).resolve() != own]
-        return f"set trainer.config_path to {others[0]}" if len(folders) == len(others) == 1 else ""
-
-    def _own_folder(self, code: Path) -> Path | None:
-        """Return the folder that is searched for the run's configuration; None if it is missing."""
-        try:
-            return config_location(self._recipe).find_folder(code)
-        except ConfigFault:
-            return None
+            folders = folders_with(self._code, config_name(self._recipe)) if self._code else []
+            other = folders[0] if len(folders) == 1 and folders[0] not in fault.where else ""
+            fix = f"set trainer.config_path to {other}" if other else ""
+            self._error(path, "", f"{fault} ({fault.where})", "trainer-config", fix)
 
     def _has_files_of_strategy(self, tree: ConfigTree) -> bool:
         """Return whether the tree's `model_engine` chooses the files of the recipe's backend; report it if not."""
@@ -276,7 +263,9 @@ class KeyChecker:
                 message = (
                     f"{first.origin} sets this key too ({self._loaded.where(*first.path)}); the override wins"
                 )
-                self._note(setting.path, setting.key, message, "key-set-twice")
+                where = self._loaded.where(*setting.path)
+                note = Finding("key-set-twice", Severity.NOTE, setting.path, setting.key, message, "", where)
+                self._found.append(note)
 
     def _written(self, path: KeyPath) -> bool:
         """Return whether the key was written in a file, rather than set by the schema's default."""
@@ -316,28 +305,11 @@ class KeyChecker:
             if trainer is None or not fault.key or trainer.resolve(fault.key).known:
                 self._error(fault.path, fault.key, fault.message, "unsupported", fault.fix)
 
-    def _error(
-        self, path: KeyPath, key: str, message: str, rule: str, fix: str = "", certain: bool = True
-    ) -> None:
+    def _error(self, path: KeyPath, key: str, message: str, rule: str, fix: str = "") -> None:
         # the actor's and the reference's keys often come from one line of the recipe: report it once
         if not any(found.path == path and found.message == message for found in self._found):
-            self._add(Severity.ERROR, path, key, message, rule, fix, certain)
-
-    def _note(self, path: KeyPath, key: str, message: str, rule: str) -> None:
-        self._add(Severity.NOTE, path, key, message, rule, "")
-
-    def _add(
-        self,
-        severity: Severity,
-        path: KeyPath,
-        key: str,
-        message: str,
-        rule: str,
-        fix: str,
-        certain: bool = True,
-    ) -> None:
-        where = self._loaded.where(*path)
-        self._found.append(Finding(rule, severity, path, key, message, fix, where, certain))
+            where = self._loaded.where(*path)
+            self._found.append(Finding(rule, Severity.ERROR, path, key, message, fix, where))
 
 
 def _named_keys(recipe: Recipe) -> Iterator[Setting]:
@@ -356,22 +328,15 @@ def _named_keys(recipe: Recipe) -> Iterator[Setting]:
 
 def _mismatch(default: Any, value: Any) -> str | None:
     """Return why a value has another type than a default that is a switch or a number; None if it may be valid."""
-    if (
-        value is None
-        or (isinstance(value, str) and "${" in value)
-        or not isinstance(default, (bool, int, float))
-    ):
+    if value is None or (isinstance(value, str) and "${" in value):
         return None
     if isinstance(default, bool):
-        fits = isinstance(value, bool) or value in (0, 1)
+        wanted, fits = "true or false", isinstance(value, bool) or value in (0, 1)
     else:
-        fits = isinstance(value, (int, float)) and not isinstance(value, bool)
-    shown_value = shown(value) if isinstance(value, str) else str(value).lower()
-    return (
-        None
-        if fits
-        else f"must be {'true or false' if isinstance(default, bool) else 'a number'}, not {shown_value}"
-    )
+        wanted, fits = "a number", isinstance(value, (int, float)) and not isinstance(value, bool)
+    if fits or not isinstance(default, (bool, int, float)):
+        return None
+    return f"must be {wanted}, not {shown(value) if isinstance(value, str) else str(value).lower()}"
 
 
 def _typed(path: KeyPath) -> str:

@@ -7,11 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from npu_rl.common.errors import UsageError
 from npu_rl.common.yaml_documents.finding import Finding, Severity
 from npu_rl.recipes.checkpoints.weight_commands import WeightCommands
-from npu_rl.recipes.judgement.missing_files import RULES as MISSING
-from npu_rl.recipes.recipe.recipe_paths import absolute, is_outside
+from npu_rl.recipes.judgement.missing_files import local_path
 from npu_rl.recipes.trainer_code.bridged_actor import ONLY_BRIDGES
 
 if TYPE_CHECKING:
@@ -22,17 +20,14 @@ if TYPE_CHECKING:
 _OF_THE_PLAN = ("weights-config-quantization", "weights-config-mtp")
 
 
-def with_weights(judgement: Judgement, loaded: LoadedRecipe, speed: float | None = None) -> Judgement:
+def with_weights(judgement: Judgement, loaded: LoadedRecipe) -> Judgement:
     """Add findings on the weights in `model.path` to a judgement, if the trainer will load them.
 
     A folder that is not on this machine, or that has no safetensors, is skipped. The findings that weights or a
     checkpoint are missing, or not clean, get the commands that make them.
-
-    Args:
-        speed: The storage's bytes per second; None leaves out the times that the commands take.
     """
     folder = _weights_folder(loaded)
-    commands = WeightCommands(loaded, judgement.plan.disk if judgement.plan else None, speed)
+    commands = WeightCommands(loaded, judgement.plan.disk if judgement.plan else None)
     keys = tuple(commands.named_in(found, folder) for found in judgement.key_findings)
     plan = tuple(commands.named_in(found, folder) for found in judgement.plan_findings)
     if keys != judgement.key_findings or plan != judgement.plan_findings:
@@ -43,16 +38,6 @@ def with_weights(judgement: Judgement, loaded: LoadedRecipe, speed: float | None
     bridged = judgement.plan is not None and judgement.plan.facts.upstream.has(ONLY_BRIDGES)
     found = _findings(folder, loaded, known, bridged)
     return replace(judgement, key_findings=(*judgement.key_findings, *found))
-
-
-def without_missing_files(judgement: Judgement) -> Judgement:
-    """Remove the notes on missing files from a judgement, since a rehearsal doesn't need those files."""
-    kept = tuple(
-        found
-        for found in judgement.key_findings
-        if found.rule not in MISSING or found.severity is not Severity.NOTE
-    )
-    return replace(judgement, key_findings=kept)
 
 
 def _findings(folder: Path, loaded: LoadedRecipe, known: Iterable[str], bridged: bool) -> Iterator[Finding]:
@@ -72,12 +57,10 @@ def _weights_folder(loaded: LoadedRecipe) -> Path | None:
     if recipe.has_own_keys:  # it has no section `model`
         return None
     model = recipe.model
-    if model.path is None or not is_outside(model.path):
-        return None
     if recipe.megatron and model.load_weights is False:
         return None
+    folder = local_path(loaded, model.path)
     try:
-        folder = Path(absolute(model.path, loaded.path.parent))
-        return folder if any(folder.glob("*.safetensors*")) else None
-    except (UsageError, OSError):  # judged with the other named files
+        return folder if folder is not None and any(folder.glob("*.safetensors*")) else None
+    except OSError:  # judged with the other missing files
         return None

@@ -10,7 +10,7 @@ from npu_rl.recipes.sizing.parallelism import ModelDivisors, Parallelism, Rollou
 from npu_rl.recipes.trainer_code.config_tree import ConfigTree
 
 
-def own_layout(loaded: LoadedRecipe, tree: ConfigTree) -> Parallelism:
+def own_layout(loaded: LoadedRecipe, tree: ConfigTree | None) -> Parallelism:
     """Return the layout that `trainer.layout` describes: Megatron's in training, vLLM's in the rollout.
 
     Args:
@@ -33,7 +33,7 @@ def own_layout(loaded: LoadedRecipe, tree: ConfigTree) -> Parallelism:
         key = getattr(names, word)
         if key is None:
             return default
-        entry = tree.entries.get(key)
+        entry = tree.entries.get(key) if tree else None
         value: Any = given.get(key, entry.value if entry else default)
         if value is None:
             return default
