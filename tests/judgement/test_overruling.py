@@ -68,13 +68,13 @@ def test_an_exception_without_effect_is_a_note() -> None:
 
 
 def test_an_unknown_rule_is_an_error_with_the_nearest() -> None:
-    (one,) = judge(loaded("plan.except.hcll-ports=x")).findings
+    (one,) = judge(loaded("plan.except.rolout-ports=x")).findings
     assert (one.rule, one.severity) == ("unknown-rule", Severity.ERROR)
-    assert "did you mean 'hccl-ports'" in one.message
+    assert "did you mean 'rollout-ports'" in one.message
 
 
 @pytest.mark.parametrize(
-    "given", ["plan.except.hccl-ports=", "plan.except.HCCL=x", "plan.exept.hccl-ports=x"]
+    "given", ["plan.except.rollout-ports=", "plan.except.HCCL=x", "plan.exept.rollout-ports=x"]
 )
 def test_what_is_no_exception(given: str) -> None:
     with pytest.raises(NpuRlError):

@@ -182,6 +182,6 @@ def test_plan_says_what_is_not_counted_and_why(code: Path) -> None:
     assert text.startswith("own: no error; whether it fits is not counted.\n")
     shown = plan_json(judgement, 1e9)
     assert shown["uncounted"] == "the trainer's keys are its own"
-    assert (shown["memory"], shown["layout"], shown["rules"]) == (None, [], [])
+    assert (shown["memory"], shown["layout"], shown["rules"]) == (None, [], {"held": [], "skipped": {}})
     refused = plan_text(judged(code, "rl.nothing=1"), None)
     assert refused.endswith("own can't be run as it is: 1 error (unknown-key)\n")

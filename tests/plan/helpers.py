@@ -1,13 +1,11 @@
-"""The 256-die recipe of these tests, with keys said otherwise."""
+"""The 256-die recipe of these tests and a script of verl's for vLLM servers, with keys said otherwise."""
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from npu_rl.recipes.plan.plan import Plan, plan_of
 from npu_rl.recipes.plan.rules.rule import Rule
@@ -17,6 +15,7 @@ from npu_rl.stack.manifest.manifest_facts import ManifestFacts, manifest_facts
 
 HERE = Path(__file__).parent
 RECIPE, ASCEND, FSDP = (str(HERE / f"{name}.yaml") for name in ("256-dies", "256-dies-ascend", "fsdp"))
+SCRIPT = str(HERE / "published" / "verl-qwen3-235b-256k.yaml")
 MODELS = HERE / "models"
 
 
@@ -50,56 +49,19 @@ def model(folder: Path, name: str, **changes: Any) -> str:
     return f"model.path={folder}"
 
 
+def broken(made: Plan) -> dict[str, Rule]:
+    """The rules that count, by id."""
+    return {rule.id: rule for rule in made.rules if not rule.skipped}
+
+
+def skipped(made: Plan) -> dict[str, str]:
+    """Why rules don't apply, by id."""
+    return {rule.id: rule.skipped for rule in made.rules if rule.skipped}
+
+
 def rule(made: Plan, name: str) -> Rule:
-    found = [rule for rule in made.rules if rule.id == name]
-    assert len(found) == 1, f"{name}: {[rule.id for rule in made.rules]}"
-    return found[0]
+    return broken(made)[name]
 
 
 def refused(made: Plan) -> list[str]:
     return [rule.id for rule in made.rules if rule.refuses]
-
-
-class Broken(NamedTuple):
-    """A rule that changes of the recipe break.
-
-    Attributes:
-        figures: As in `shows`.
-        fix: KEY=VALUE that the fix has to name and that makes the rule hold; else words of the fix.
-        cited: The end of the figures: file:line of the code that asks for it, in a tree.
-    """
-
-    name: str
-    changes: Sequence[str]
-    figures: str
-    fix: str
-    cited: str = ""
-
-
-_VALUES = re.compile(
-    r"(?<!\w)\d+(?:\.\d+)?|\b(?:true|false|none|full|selective|uniform|block|(?:on|off)(?=[,;:]| \(|$))\b",
-    re.I,
-)
-
-
-def shows(found: Rule, figures: str) -> bool:
-    """Whether a rule's figures have these numbers and values side by side; or these words, where there is no number."""
-    return f" {figures} " in f" {' '.join(_VALUES.findall(found.figures))} " or figures in found.figures
-
-
-def broken(row: Broken, made: Callable[..., Plan]) -> Rule:
-    """The rule of a row, whose fix has been tried.
-
-    made: The plan of a recipe by its changes.
-    """
-    found = rule(made(*row.changes), row.name)
-    assert not found.ok and shows(found, row.figures)
-    assert not row.cited or found.figures.endswith(f"({row.cited})")
-    key, is_change, value = row.fix.partition("=")
-    if not is_change:
-        assert row.fix in found.fix
-        return found
-    assert re.search(rf"set {re.escape(key)} to {re.escape(value)}(?= or |,|:| and|$)", found.fix)
-    others = [change for change in row.changes if not change.startswith(f"{key}=")]
-    assert all(one.ok for one in made(*others, row.fix).rules if one.id == row.name)
-    return found

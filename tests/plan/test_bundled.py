@@ -43,7 +43,6 @@ def test_a_bundled_recipe_fits(name: str) -> None:
         assert plan_text(judgement, None).startswith(f"{name}: no error; whether it fits is not counted.\n")
         return
     assert {found.rule for found in judgement.findings} <= ADVICE.get(name, {"kv-cache-room-tight"})
-    assert sum(rule.ok for rule in judgement.plan.rules) >= 7
     assert re.match(rf"fits(:| unless)|{name} fits\.", plan_text(judgement, None))
 
 
@@ -51,7 +50,7 @@ def test_a_bundled_recipe_fits(name: str) -> None:
     ("slug", "rules"),
     [
         ("chunked-prefill-check", ["prefill-budget"]),
-        ("rollout-offload", ["sleep-mode-expandable-segments", "sleep-mode-loses-buffers"]),
+        ("rollout-offload", ["sleep-mode-expandable-segments"]),
     ],
 )
 def test_the_flagship_does_not_fit_without_an_adaptation(slug: str, rules: list[str]) -> None:

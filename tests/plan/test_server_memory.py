@@ -79,7 +79,7 @@ def test_a_share_that_leaves_training_no_room_is_refused(tmp_path: Path) -> None
     """0.97 x 64 GB leave 1.9 GB for two contexts and training's buffers; the fix makes room for both."""
     code = lay(tmp_path, {**SERVERS, **WORKER})
     made = script(code, "rollout.memory_share=0.97")
-    assert rule(made, "memory-generate").path == ("rollout", "memory_share")
+    assert rule(made, "memory-generate").keys == ("rollout.memory_share",)
     assert refused(made) == ["memory-generate"]
     assert refused(script(code, "rollout.memory_share=0.9")) == []
 

@@ -199,4 +199,3 @@ def test_its_own_tree_takes_it(codes: dict[str, Path], name: str) -> None:
         found.rule for found in judgement.findings if found.rule not in ("key-read-elsewhere", "known-fault")
     }
     assert advice == rules
-    assert len([rule for rule in judgement.plan.rules if rule.ok and not rule.skipped]) > 20

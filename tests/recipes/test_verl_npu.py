@@ -69,7 +69,6 @@ def test_its_own_tree_takes_it(code: Path, name: str) -> None:
     }
     advice = {one.rule for one in judgement.findings if one.severity is Severity.ADVICE}
     assert advice == {one.rule for one in judge(load_recipe(name)).findings}
-    # This verl sleeps at level 1, and three rules rest on the engines of 0.8.
+    # Three rules rest on the engines of 0.8.
     elsewhere = {"megatron-needs-mbridge", "dynamic-batches-agree", "micro-batch-divides-share"}
-    elsewhere.add("sleep-mode-loses-buffers")
     assert {rule.id for rule in judgement.plan.rules if rule.skipped} <= elsewhere

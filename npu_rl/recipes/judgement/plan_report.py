@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from textwrap import wrap
 from typing import Any
@@ -20,7 +20,6 @@ from npu_rl.recipes.plan.memory_report import (
 )
 from npu_rl.recipes.plan.phase_times import first_limits
 from npu_rl.recipes.plan.plan import Plan
-from npu_rl.recipes.plan.rules.rule import Rule
 
 _EVERY = "trainer.save_freq"
 _UNCOUNTED = "the trainer's keys are its own"
@@ -66,7 +65,7 @@ def answer(judgement: Judgement) -> str:
         fits = f"fits: at most {figures}, {gb(memory.die - fullest.total)} to spare"
         return f"{verdict(judgement)}; memory {fits}" if judgement.errors else fits
     over = f"{figures}, {gb(fullest.total - memory.die)} too much"
-    broken = next((rule for rule in plan.rules if rule.id == fullest.name.rule and not rule.ok), None)
+    broken = next((rule for rule in plan.rules if rule.id == fullest.name.rule), None)
     if broken is None:
         return f"fits unless most sequences have their full length: {over} then"
     return f"does not fit{', by an estimate that no measured run covers' if broken.advice else ''}: {over}"
@@ -89,7 +88,7 @@ def _plan_lines(plan: Plan, speed: float | None, everything: bool) -> Iterator[s
         yield from _loading_lines(plan, speed)
     if everything:
         yield from _disk_and_token_lines(plan)
-    yield from rules_text(plan.rules, everything)
+    yield from _rule_lines(plan, everything)
 
 
 def plan_json(judgement: Judgement, speed: float | None) -> dict[str, Any]:
@@ -106,11 +105,20 @@ def plan_json(judgement: Judgement, speed: float | None) -> dict[str, Any]:
     }
     if plan is None:
         nothing = dict.fromkeys(("memory", "disk", "checkpoints", "loading", "tokens", "first_limits"))
-        return {**judged, "rules": [], "layout": [], **nothing, "uncounted": _UNCOUNTED}
+        return {
+            **judged,
+            "rules": {"held": [], "skipped": {}},
+            "layout": [],
+            **nothing,
+            "uncounted": _UNCOUNTED,
+        }
     memory, loading = plan.memory, plan.loading
     return {
         **judged,
-        "rules": [_rule_json(rule) for rule in plan.rules],
+        "rules": {
+            "held": plan.held,
+            "skipped": {rule.id: rule.skipped for rule in plan.rules if rule.skipped},
+        },
         "layout": draw_layout(plan.facts, memory) if plan.fits else [],
         "memory": None if memory is None else memory_json(memory),
         "disk": None if plan.disk is None else asdict(plan.disk),
@@ -135,19 +143,6 @@ def _uncounted_lines(judgement: Judgement) -> Iterator[str]:
         saved = f"{recipe.steps // every} in {recipe.steps} steps, one every {every}"
     where = "the run's folder" if written else "the folder of the trainer's own configuration"
     yield f"Checkpoints: {saved}, in {where}" + (f"; {gb(free)} are free there." if free and written else ".")
-
-
-def _rule_json(rule: Rule) -> dict[str, Any]:
-    return {
-        "id": rule.id,
-        "ok": rule.ok,
-        "refuses": rule.refuses,
-        "figures": rule.figures,
-        "fix": "" if rule.ok else rule.fix,
-        "certain": rule.certain,
-        "skipped": rule.skipped,
-        "keys": list(rule.keys),
-    }
 
 
 def _checkpoint_lines(plan: Plan) -> Iterator[str]:
@@ -217,12 +212,13 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
-def rules_text(rules: Sequence[Rule], everything: bool) -> Iterator[str]:
-    """Yield the number of rules that hold and that don't apply; with `everything`, each with its figures or reason."""
-    skipped = [rule for rule in rules if rule.skipped]
-    held = [rule for rule in rules if rule.ok and not rule.skipped]
+def _rule_lines(plan: Plan, everything: bool) -> Iterator[str]:
+    """Yield the number of rules that hold and of broken ones that don't apply; with `everything`, each."""
+    skipped = [rule for rule in plan.rules if rule.skipped]
     more = "" if everything else "; --all prints them, memory by part, disk, tokens and assumptions"
-    yield f"Rules: {len(held)} hold, {len(skipped)} don't apply here{more}"
+    yield f"Rules: {len(plan.held)} hold, {len(skipped)} don't apply here{more}"
     if everything:
-        yield from (f"  {rule.id}: {rule.figures}" for rule in held)
+        yield from wrap(
+            ", ".join(plan.held), 80, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
+        )
         yield from (f"  {rule.id}: does not apply, {rule.skipped}" for rule in skipped)

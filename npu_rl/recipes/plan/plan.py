@@ -31,13 +31,15 @@ from npu_rl.recipes.plan.rules.memory_rules import MEMORY_RULES, memory_rules
 from npu_rl.recipes.plan.rules.rule import RULES, Rule, judge_rules
 from npu_rl.recipes.recipe.key_map import recipe_key_of
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
-from npu_rl.recipes.sizing.batch_arithmetic import BrokenRule, broken_rules
+from npu_rl.recipes.sizing.batch_arithmetic import broken_rules
 from npu_rl.recipes.sizing.divisibility import check_sizes
 from npu_rl.recipes.sizing.machine import Machine
 from npu_rl.recipes.sizing.plan_inputs import PlanInputs, facts_of
 from npu_rl.recipes.trainer_code.config_tree import ConfigTree
 
 _MODULES = (layout_rules, batch_rules, length_rules, training_rules, engine_rules, server_rules, file_rules)
+# The top of the trainer's keys; others are the recipe's own.
+_TRAINERS = ("actor_rollout_ref.", "algorithm.", "data.", "reward.", "reward_model.", "trainer.")
 RULE_IDS = frozenset({*RULES, *MEMORY_RULES, *CHECKPOINT_RULES})
 """Ids of the rules that a recipe may name in `plan: {except: ...}`, without those of the trainer's own checks."""
 
@@ -48,6 +50,7 @@ class Plan:
 
     Attributes:
         machine: Memory and disk that the plan is for.
+        rules: Broken rules, and those that would be if they applied to this tree.
         fits: Whether the layout's sizes divide as they have to.
         memory: Memory by phase; None if the layout doesn't fit or the model's shape is not known.
         disk: Checkpoint sizes; None if the model's shape is not known.
@@ -67,14 +70,14 @@ class Plan:
     phase_times: Mapping[str, float] = field(default_factory=dict)
 
     @property
-    def ok(self) -> bool:
-        """Return whether no rule refuses the recipe."""
-        return not any(rule.refuses for rule in self.rules)
+    def held(self) -> list[str]:
+        """Ids of the rules that hold or have nothing to judge."""
+        return sorted(RULE_IDS - {rule.id for rule in self.rules})
 
     def findings(self) -> list[Finding]:
         """Return a finding for each broken rule, with the recipe's key to change."""
         unknown = self.facts.unknown
-        broken = [_finding(self.facts, rule) for rule in self.rules if not rule.ok]
+        broken = [_finding(self.facts, rule) for rule in self.rules if not rule.skipped]
         return broken if unknown is None else [_model_size_finding(self.facts, unknown), *broken]
 
 
@@ -117,34 +120,29 @@ def plan_of(
 
 
 def _rules(facts: PlanInputs) -> list[Rule]:
-    """Return each rule, and the trainer's own checks of sizes that fail."""
+    """Return each broken rule, and the trainer's own checks of sizes that fail."""
     found = {
-        (one.rule, one.message): one
+        (one.rule, one.message): Rule(one.rule, one.message, one.fix, one.keys)
         for one in broken_rules(facts.values, facts.recipe.megatron, facts.upstream)
     }
     layout, *others = _MODULES
-    return [*judge_rules(facts, [layout]), *map(_trainer_rule, found.values()), *judge_rules(facts, others)]
-
-
-def _trainer_rule(broken: BrokenRule) -> Rule:
-    return Rule(broken.rule, False, broken.message, broken.fix, broken.keys)
+    return [*judge_rules(facts, [layout]), *found.values(), *judge_rules(facts, others)]
 
 
 def _finding(facts: PlanInputs, rule: Rule) -> Finding:
-    key = next((key for key in rule.keys if key in facts.given), rule.keys[0] if rule.keys else "")
-    path = facts.path(key) or rule.path or _recipe_path(key)
+    key = next((key for key in rule.keys if key in facts.given), rule.keys[0])
     severity = Severity.ADVICE if rule.advice else Severity.ERROR
+    path, trainers = facts.path(key) or _recipe_path(key), key.startswith(_TRAINERS)
     return facts.loaded.finding(
-        rule.id, severity, path, rule.figures, rule.fix, key=key, certain=rule.certain
+        rule.id, severity, path, rule.figures, rule.fix, key=key if trainers else "", certain=rule.certain
     )
 
 
-def _recipe_path(trainer_key: str) -> KeyPath:
-    """Return the recipe's key for a trainer's key that the recipe does not set."""
-    if not trainer_key:
-        return ()
-    word = recipe_key_of(trainer_key)
-    return ("overrides", trainer_key) if word is None else tuple(word.split("."))
+def _recipe_path(key: str) -> KeyPath:
+    """Return the recipe's key for one that the recipe does not set."""
+    word = recipe_key_of(key) or (f"overrides.{key}" if key.startswith(_TRAINERS) else key)
+    overridden = word.removeprefix("overrides.")
+    return ("overrides", overridden) if overridden != word else tuple(word.split("."))
 
 
 def _model_size_finding(facts: PlanInputs, error: RecipeError) -> Finding:

@@ -62,28 +62,19 @@ def checkpoint_rules(facts: PlanInputs, machine: Machine) -> Iterator[Rule]:
     found = checkpoints_of(facts)
     if found is None:
         return
-    steps = facts.recipe.steps
-    amounts = (
-        f"{found.kept} x {gb(found.each)} = {gb(found.disk)} at once, {found.written} over {steps} steps"
-    )
-    if machine.disk is not None:
-        fix = _fix(facts, found, machine.disk)
-        figures, ok, advice = f"{amounts}, of {gb(machine.disk)}", found.disk <= machine.disk, False
-    else:
+    keep, unknown = facts.whole(_KEEP), machine.disk is None
+    if not (unknown and (keep or found.written < 2)) and found.disk > (machine.disk or _LARGE_DISK):
+        figures = f"{found.kept} x {gb(found.each)} = {gb(found.disk)} at once, {found.written} over "
+        figures += f"{facts.recipe.steps} steps" + (f", of {gb(machine.disk)}" if machine.disk else "")
         fix = "set checkpoint.keep to 2, or to one less than the disk holds"
-        figures, ok, advice = (
-            amounts,
-            bool(facts.whole(_KEEP)) or found.written < 2 or found.disk <= _LARGE_DISK,
-            True,
-        )
-    yield Rule(
-        "checkpoint-disk", ok, figures, fix, (_KEEP, _EVERY), ("checkpoint", "keep"), advice, certain=False
-    )
-    if (setting := facts.given.get(_KEEP)) is not None and setting.from_overrides:
-        figures = f"{_KEEP} is {setting.value}: verl deletes the only checkpoint before it writes the next"
+        fix = _fix(facts, found, machine.disk) if machine.disk else fix
+        yield Rule("checkpoint-disk", figures, fix, (_KEEP, "checkpoint.keep"), unknown, certain=False)
+    setting = facts.given.get(_KEEP)
+    loses = setting is not None and setting.from_overrides and keep == 1
+    if loses and not saves_before_deleting_the_last(facts.recipe, facts.upstream):
+        figures = f"{_KEEP} is 1: verl deletes the only checkpoint before it writes the next"
         fix = f"write checkpoint.keep: 1 in place of overrides.{_KEEP}"
-        ok = setting.value != 1 or saves_before_deleting_the_last(facts.recipe, facts.upstream)
-        yield Rule("checkpoint-in-a-crash", ok, figures, fix, (_KEEP,), advice=True, certain=False)
+        yield Rule("checkpoint-in-a-crash", figures, fix, (_KEEP,), advice=True, certain=False)
 
 
 def _fix(facts: PlanInputs, found: Checkpoints, disk: int) -> str:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from npu_rl.common.yaml_documents.problems import dotted
 from npu_rl.recipes.memory.engine_memory import SHARE, EngineMemory
 from npu_rl.recipes.memory.host_memory import object_store
 from npu_rl.recipes.memory.measured_runs import unmeasured
 from npu_rl.recipes.memory.memory_by_phase import Memory, Phase, PhaseName, memory_of
 from npu_rl.recipes.memory.memory_parts import Part, estimated, gb, listed, total
+from npu_rl.recipes.plan.rules.pins import ANY_ASCEND, VLLM, VLLM_0_10, VLLM_0_18
 from npu_rl.recipes.plan.rules.rule import Rule
+from npu_rl.recipes.recipe.key_map import recipe_key_of
 from npu_rl.recipes.sizing.machine import Machine
 from npu_rl.recipes.sizing.plan_inputs import ROLLOUT, PlanInputs
 from npu_rl.recipes.trainer_code.citations import Place
@@ -45,7 +48,7 @@ _RECOMPUTE = ("actor.transformer.recompute_granularity", "model.recompute")
 
 
 def memory_rules(facts: PlanInputs, memory: Memory, machine: Machine) -> Iterator[Rule]:
-    """Yield the rules on each phase of a step at its fullest stage, on the KV cache, and on the host.
+    """Yield what doesn't fit: phases of a step at their fullest stage, the KV cache, the host.
 
     Phases that don't fit are reported once, by the fullest. A phase gets advice, `ID-tight`, if it fits by less than
     the error of its estimates, or if it fits unless nearly all sequences have their full length (micro batches packed
@@ -62,128 +65,91 @@ def memory_rules(facts: PlanInputs, memory: Memory, machine: Machine) -> Iterato
     tight = [phase for phase in worst if phase not in full and phase.total + phase.estimated > memory.die]
     for phases, is_tight in ((full, False), (tight, True)):
         if phases:
-            yield _phase_rule(facts, phases[0], phases[1:], memory.die, "" if is_tight else reason, is_tight)
-    for phase in worst:
-        if phase in full[1:]:
-            skipped = f"judged with {full[0].name.rule}"
-            yield Rule(phase.name.rule, True, _figures(phase, memory.die), skipped=skipped)
-        elif phase not in full and (phase not in tight or phase.total <= memory.die):
-            yield Rule(phase.name.rule, True, _figures(phase, memory.die))
+            yield _phase_rule(facts, phases, memory.die, "" if is_tight else reason, is_tight)
     if memory.engine is not None and memory.engine.share is not None:
-        yield from _cache_rules(facts, memory.engine, memory.die, full[0].name.rule if full else "", reason)
+        yield from _cache_rules(facts, memory.engine, memory.die, bool(full), reason)
     yield from _host_rules(memory, machine)
 
 
-def _phase_rule(
-    facts: PlanInputs, phase: Phase, others: list[Phase], die: int, reason: str, tight: bool
-) -> Rule:
-    figures = _figures(phase, die)
+def _phase_rule(facts: PlanInputs, phases: list[Phase], die: int, reason: str, tight: bool) -> Rule:
+    phase, *others = phases
+    figures = f"stage {phase.stage}: {listed(phase.parts)} = {gb(phase.total)}, of {gb(die)}"
     if tight:
         longest = " if all sequences have the full length" if phase.total > die else ""
         figures += f"{longest}, of which {gb(phase.estimated)} are estimates"
     figures += "".join(f"; also {other.name.label} {gb(other.total)}" for other in others)
     name = f"{phase.name.rule}-tight" if tight else phase.name.rule
-    fix, path = _usual_fix(facts, phase)
-    certain = not (tight or reason) and phase.total - phase.estimated > die
-    return Rule(
-        name,
-        False,
-        f"{figures}; {reason}, so it is advice" if reason else figures,
-        fix,
-        path=path,
-        advice=tight or bool(reason),
-        certain=certain,
-    )
+    figures += f"; {reason}, so it is advice" if reason else ""
+    advice = tight or bool(reason)
+    certain = not advice and phase.total - phase.estimated > die
+    return Rule(name, figures, *_usual_fix(facts, phase), advice, certain)
 
 
 def _usual_fix(facts: PlanInputs, phase: Phase) -> tuple[str, tuple[str, ...]]:
-    """Return the largest part with the usual keys for it, and the path of the first of them."""
-    part = max(phase.parts, key=lambda one: phase.parts[one])
-    keys: tuple[str, ...]
+    """Return the largest part with the usual keys for it, and the first of them."""
+    part, megatron = max(phase.parts, key=lambda one: phase.parts[one]), facts.recipe.megatron
+    keys = _USUAL.get(part, (("rollout.memory_share",),))[0 if megatron else -1]
     if part in (Part.ACTIVATIONS, Part.LOGITS):
-        keys = (phase.name.micro_batch_key,)
-        if part is Part.ACTIVATIONS and phase.name is PhaseName.UPDATE:
-            keys += (_RECOMPUTE[0 if facts.recipe.megatron else 1],)
-    else:
-        keys = _USUAL.get(part, (("rollout.memory_share",),))[0 if facts.recipe.megatron else -1]
-    if part is Part.OPTIMIZER and facts.recipe.megatron and facts.mindspeed:
+        recompute = part is Part.ACTIVATIONS and phase.name is PhaseName.UPDATE
+        keys = (phase.name.micro_batch_key, *([_RECOMPUTE[0 if megatron else 1]] if recompute else []))
+    if part is Part.OPTIMIZER and megatron and facts.mindspeed:
         swap, _ = facts.transformer_keys("swap_optimizer")
-        swap = swap.partition(".override_transformer_config.")[2]
-        keys = (
-            f"actor.transformer.{swap}"
-            if swap
-            else "overrides.actor_rollout_ref.actor.megatron.swap_optimizer",
-            *keys,
-        )
+        keys = (recipe_key_of(swap) or f"overrides.{swap}", *keys)
     on = {f"offload.{name}" for name, value in facts.recipe.offload if value is True}
     keys = tuple(key for key in keys if key not in on) or ("actor.parallel",)
     fix = f"the largest part is {part}, {gb(phase.parts[part])}; the usual keys for it: {', '.join(keys)}"
-    return fix, tuple(keys[0].split(".", 1 if keys[0].startswith("overrides.") else 2))
-
-
-def _figures(phase: Phase, die: int) -> str:
-    return f"stage {phase.stage}: {listed(phase.parts)} = {gb(phase.total)}, of {gb(die)}"
+    return fix, keys[:1]
 
 
 def _cache_rules(
-    facts: PlanInputs, engine: EngineMemory, die: int, follows: str, reason: str
+    facts: PlanInputs, engine: EngineMemory, die: int, follows: bool, reason: str
 ) -> Iterator[Rule]:
     """Check that the KV cache has room for every sequence at its full length.
 
     Args:
-        follows: Id of a broken rule that explains a small cache, or "".
+        follows: Whether a phase that doesn't fit explains a small cache.
         reason: Why an error is only advice; "" if it is one. A number of blocks that is set is no estimate.
     """
     cache, each = engine.cache, engine.cache.blocks_of_sequence
     if each is None or cache.wanted is None:
         return
     forced = facts.whole(_BLOCKS)
-    left = f" - what training leaves there {gb(engine.left)}" if engine.left else ""
-    source = (
-        f"memory_share {engine.share:g} x {gb(die)} - {listed({**engine.own, **engine.profiled})}{left}"
-        if forced is None
-        else f"num_gpu_blocks_override {forced}"
-    )
-    figures = (
-        f"{source} = {gb(cache.size)}: {cache.blocks} blocks of {cache.block} tokens, of {cache.wanted} for "
-        f"{cache.sequences} sequences of {cache.length}"
-    )
+    figures = f"num_gpu_blocks_override {forced}"
+    if forced is None:
+        left = f" - what training leaves there {gb(engine.left)}" if engine.left else ""
+        figures = (
+            f"memory_share {engine.share:g} x {gb(die)} - {listed({**engine.own, **engine.profiled})}{left}"
+        )
+    figures += f" = {gb(cache.size)}: {cache.blocks} blocks of {cache.block} tokens, of {cache.wanted} for "
+    figures += f"{cache.sequences} sequences of {cache.length}"
     drops = _drops_preempted(facts, cache.length) and "kv-cache-room" not in facts.switches
-    spare = (cache.blocks - cache.wanted) * cache.block * cache.per_token
-    uncertain = estimated(engine.profiled) if forced is None else 0
     if cache.blocks >= cache.wanted:
-        yield Rule("kv-cache-room", True, figures)
+        spare = (cache.blocks - cache.wanted) * cache.block * cache.per_token
+        uncertain = estimated(engine.profiled) if forced is None else 0
         if drops and spare < uncertain:
             tight = f"{gb(spare)} to spare, and {gb(uncertain)} are estimates; {_DROP_REASON}. {figures}"
             yield _cache_rule(facts, "kv-cache-room-tight", tight, advice=True)
         return
     if engine.left and follows:
-        yield Rule("kv-cache-room", True, figures, skipped=f"follows from {follows}")
         return
     one = cache.blocks >= each
     why = _DROP_REASON if drops else "sequences are preempted and computed again, or wait for room"
     if not one:
         why = f"not one sequence fits {facts.upstream.cite('check_enough_kv_cache_memory', _ENOUGH)}"
-    softened = reason if forced is None and (drops or not one) else ""
+    softened = f"; {reason}, so it is advice" if reason and forced is None and (drops or not one) else ""
     yield _cache_rule(
         facts,
         "kv-cache-room",
-        f"{figures}: {why}" + (f"; {softened}, so it is advice" if softened else ""),
+        f"{figures}: {why}{softened}",
         advice=bool(softened) or (one and not drops),
         certain=not one and engine.room - total(engine.own) < each * cache.block * cache.per_token,
     )
 
 
 _ENOUGH = Place(
-    "vllm/v1/core/kv_cache_utils.py",
-    "def check_enough_kv_cache_memory(",
-    ("b6553be", "vllm==0.9.1", "3821787", "vllm==0.18.0", "vllm==0.23.0"),
+    "vllm/v1/core/kv_cache_utils.py", "def check_enough_kv_cache_memory(", (*VLLM, *VLLM_0_10, *VLLM_0_18)
 )
-_DROPS = Place(
-    "vllm_ascend/core/scheduler.py",
-    "FINISHED_IGNORED",
-    ("v0.9.1rc2", "vllm-ascend==0.9.1", "1de16ea", "e1d282d"),
-)
+_DROPS = Place("vllm_ascend/core/scheduler.py", "FINISHED_IGNORED", ANY_ASCEND)
 _DROP_REASON = (
     "a preempted sequence may be longer than a step of the Ascend scheduler, which then drops it "
     "(vllm_ascend/core/scheduler.py@v0.9.1rc2, f20869e)"
@@ -191,13 +157,10 @@ _DROP_REASON = (
 
 
 def _cache_rule(facts: PlanInputs, name: str, figures: str, *, advice: bool, certain: bool = False) -> Rule:
-    forced = facts.path(_BLOCKS)
-    keys = (
-        f"remove {'.'.join(map(str, forced))}, or lower" if forced else "raise rollout.memory_share, or lower"
-    )
-    fix = f"{keys} rollout.max_sequences"
-    path = ("rollout", "memory_share")
-    return Rule(name, False, figures, fix, (_BLOCKS, SHARE, _SEQUENCES), path, advice, certain and not advice)
+    forced = dotted(facts.path(_BLOCKS))
+    fix = f"{f'remove {forced}' if forced else 'raise rollout.memory_share'}, or lower rollout.max_sequences"
+    keys = (_BLOCKS, SHARE, _SEQUENCES) if forced else (SHARE, _SEQUENCES)
+    return Rule(name, figures, fix, keys, advice, certain and not advice)
 
 
 def _drops_preempted(facts: PlanInputs, longest: int | None) -> bool:
@@ -212,12 +175,11 @@ def _host_rules(memory: Memory, machine: Machine) -> Iterator[Rule]:
     if machine.host is None or not memory.host:
         return
     need, store = total(memory.host), object_store(machine.host)
+    if need + store <= machine.host:
+        return
     figures = f"{listed(memory.host)} = {gb(need)} a node, of {gb(machine.host)}"
     fix = "spread the recipe over more nodes (cluster.nodes), or offload less"
-    if machine.host >= need > machine.host - store:
+    if machine.host >= need:
         figures += f", and Ray's object store may take {gb(store)} (30% of the memory, 200 GB at most)"
         fix = f"start Ray with --object-store-memory={(machine.host - need) // 10**9 * 10**9} or less, or offload less"
-    ok = need + store <= machine.host
-    yield Rule(
-        "memory-host", ok, figures, fix, ("trainer.nnodes",), ("cluster", "nodes"), advice=True, certain=False
-    )
+    yield Rule("memory-host", figures, fix, ("cluster.nodes",), advice=True, certain=False)

@@ -24,10 +24,12 @@ BRIDGED = ("v0.15.1", "0cd4ae2")  # mbridge
 SPMD = "verl/workers/rollout/vllm_rollout/vllm_rollout_spmd.py"
 SERVER = "verl/workers/rollout/vllm_rollout/vllm_async_server.py"
 WORKERS = "verl/workers/megatron_workers.py"
+ENGINE_WORKERS = "verl/workers/engine_workers.py"
 CONVERTER = "verl/models/mcore/config_converter.py"
 TRAINER = "verl/trainer/ppo/ray_trainer.py"
 ASCEND_CONFIG = "vllm_ascend/ascend_config.py"
 AGENT_LOOP = "verl/experimental/agent_loop/agent_loop.py"
+CORE_CONFIG = "megatron/core/transformer/transformer_config.py"
 
 # The recipe's additional_config reaches the engine only if the rollout doesn't pass its own.
 ADDITIONAL = Place(SPMD, "additional_config=", UNPATCHED, absent=True)
@@ -41,3 +43,8 @@ def cann(file: str, text: str) -> Place:
 def servers(file: str, text: str) -> Place:
     """Return a place in every pinned verl whose rollout uses servers."""
     return Place(file, text, SERVERS)
+
+
+def mindspeed(file: str, text: str) -> Place:
+    """Return a place in every pinned MindSpeed that verl trains with."""
+    return Place(f"mindspeed/{file}", text, MINDSPEED)

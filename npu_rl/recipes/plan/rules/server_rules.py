@@ -6,224 +6,166 @@ import re
 
 from npu_rl.recipes.memory.training_memory import has_reference
 from npu_rl.recipes.plan.rules.pins import AGENT_LOOP, ASCEND_0_18, CHUNKS_EVENLY, TRAINER, servers
-from npu_rl.recipes.plan.rules.rule import Outcome, Outcomes, rule
+from npu_rl.recipes.plan.rules.rule import Broken, broken, rule
 from npu_rl.recipes.sizing.plan_inputs import ACTOR, REFERENCE, ROLLOUT, PlanInputs
 from npu_rl.recipes.trainer_code.bridged_actor import ONLY_BRIDGES
 from npu_rl.recipes.trainer_code.citations import Place
 from npu_rl.recipes.trainer_code.source_files import source_files
 
-_ENGINE_WORKERS = "verl/workers/engine_workers.py"
-_CHECKPOINT_ENGINE = f"{ROLLOUT}.checkpoint_engine"
+_CHECKPOINT_ENGINE, _AGENT = f"{ROLLOUT}.checkpoint_engine", f"{ROLLOUT}.agent"
 _OWN_MODULES = (f"{_CHECKPOINT_ENGINE}.custom_backend_module", "actor_rollout_ref.model.external_lib")
-_FREES = f"{ROLLOUT}.free_cache_engine"
+_OWN_LOOPS = (f"{_AGENT}.agent_loop_config_path", f"{_AGENT}.agent_loop_manager_class", *_OWN_MODULES)
+_CORRECTION = "algorithm.rollout_correction"
 
 
-def _bridges_off(facts: PlanInputs, name: str) -> tuple[list[str], tuple[str, ...]]:
-    """Return the parts' keys of a bridge that are false, and those of them to change; the actor's is the default."""
+def _bridge_off(facts: PlanInputs, name: str) -> tuple[str, ...]:
+    """Return the parts' keys of a bridge that are false, those that the recipe sets if it does."""
     parts = (ACTOR, REFERENCE) if has_reference(facts) else (ACTOR,)
-    off = [key for key in (f"{part}.megatron.{name}" for part in parts) if facts.values.value(key) is False]
-    return off, tuple(key for key in off if key in facts.given)
+    keys = [f"{part}.megatron.{name}" for part in parts]
+    off = [key for key in keys if facts.megatron and facts.values.value(key) is False]
+    return tuple(key for key in off if key in facts.given) or tuple(off[:1])
 
 
-@rule("megatron-needs-mbridge", ONLY_BRIDGES, only=("megatron",))
-def _megatron_needs_mbridge(facts: PlanInputs) -> Outcomes:
+@rule(ONLY_BRIDGES)
+def _megatron_needs_mbridge(facts: PlanInputs) -> Broken:
     """Check that mbridge is on; newer trainers can't build a Megatron model without it."""
-    off, given = _bridges_off(facts, "use_mbridge")
-    if off:
-        keys = given or tuple(off)
+    if keys := _bridge_off(facts, "use_mbridge"):
         fix = f"set {' and '.join(f'overrides.{key}' for key in keys)} to true"
-        yield Outcome(False, f"{off[0]} false", fix, keys)
+        yield broken(f"{keys[0]} false", fix, *keys)
 
 
-@rule(
-    "megatron-bridge-missing",
-    servers("verl/models/mcore/bridge.py", "from megatron.bridge import AutoBridge"),
-    certain=False,
-    only=("megatron", "code"),
-)
-def _megatron_bridge_missing(facts: PlanInputs) -> Outcomes:
-    """Yield advice if a part uses Megatron-Bridge, verl 0.9's default, and the tree lacks that package.
+@rule(servers("verl/models/mcore/bridge.py", "from megatron.bridge import AutoBridge"))
+def _megatron_bridge_missing(facts: PlanInputs) -> Broken:
+    """Advise if a part uses Megatron-Bridge, verl 0.9's default, and the tree lacks that package.
 
     It is no error because the interpreter may have it: `megatron` is a namespace package.
     """
-    off, given = _bridges_off(facts, "vanilla_mbridge")
-    if off and facts.code and not (facts.code / "megatron" / "bridge").exists():
-        keys = given or tuple(off[:1])
-        yield Outcome(
-            False,
-            f"{off[0]} false: the workers import megatron.bridge to build the model, which is not in the tree: without "
-            "it in the training interpreter they end in an ImportError",
-            f"set {' and '.join(f'overrides.{key}' for key in keys)} to true, which is mbridge",
-            keys,
-            advice=True,
-        )
+    keys = _bridge_off(facts, "vanilla_mbridge")
+    if keys and facts.code and not (facts.code / "megatron" / "bridge").exists():
+        figures = f"{keys[0]} false: the workers import megatron.bridge, which is not in the tree: without it in the "
+        fix = f"set {' and '.join(f'overrides.{key}' for key in keys)} to true, which is mbridge"
+        yield broken(f"{figures}training interpreter they end in an ImportError", fix, *keys, advice=True)
 
 
 @rule(
-    "virtual-pipeline-needs-stages",
     Place(
         "megatron/core/parallel_state.py",
         "pipeline-model-parallel size should be greater than 1 with interleaved schedule",
         ("core_v0.16.1",),
     ),
-    servers(
-        ONLY_BRIDGES.file,
-        "virtual_pipeline_model_parallel_size=self.engine_config.virtual_pipeline_model_parallel_size",
-    ),
-    only=("megatron",),
+    servers(ONLY_BRIDGES.file, "virtual_pipeline_model_parallel_size=self.engine_config"),
 )
-def _virtual_pipeline_needs_stages(facts: PlanInputs) -> Outcomes:
+def _virtual_pipeline_needs_stages(facts: PlanInputs) -> Broken:
     """Check that the interleaved schedule has several stages; without them Megatron-core refuses even 1."""
-    keys = tuple(f"{ACTOR}.megatron.{name}_model_parallel_size" for name in ("virtual_pipeline", "pipeline"))
+    keys = [f"{ACTOR}.megatron.{name}_model_parallel_size" for name in ("virtual_pipeline", "pipeline")]
     chunks, stages = map(facts.whole, keys)
-    if chunks is not None and stages is not None:
+    if facts.megatron and chunks is not None and stages is not None and stages <= 1:
         figures = f"virtual_pipeline_model_parallel_size {chunks}, pipeline {stages}"
-        yield Outcome(stages > 1, figures, f"set overrides.{keys[0]} to null", keys)
+        yield broken(figures, f"set overrides.{keys[0]} to null", *keys)
 
 
 @rule(
-    "rejection-needs-threshold",
     servers(
         "verl/trainer/ppo/rollout_corr_helper.py",
         "rollout_rs_threshold must be provided for rejection sampling",
-    ),
+    )
 )
-def _rejection_needs_threshold(facts: PlanInputs) -> Outcomes:
+def _rejection_needs_threshold(facts: PlanInputs) -> Broken:
     """Check that rejection by rollout log-probabilities has a threshold; without one the first step fails."""
-    keys = tuple(f"algorithm.rollout_correction.{name}" for name in ("rollout_rs", "rollout_rs_threshold"))
+    keys = [f"{_CORRECTION}.{name}" for name in ("rollout_rs", "rollout_rs_threshold")]
     option, threshold = map(facts.values.value, keys)
-    if isinstance(option, str) and facts.on(f"{ROLLOUT}.calculate_log_probs"):
-        yield Outcome(
-            threshold is not None,
-            f"rollout_rs {option} without rollout_rs_threshold",
-            f"set overrides.{keys[1]} to 2.0, or to bounds such as 0.5_2.0 for an option that ends in k1",
-            keys,
-        )
+    if isinstance(option, str) and threshold is None and facts.on(f"{ROLLOUT}.calculate_log_probs"):
+        fix = f"set overrides.{keys[1]} to 2.0, or to bounds such as 0.5_2.0 for an option that ends in k1"
+        yield broken(f"rollout_rs {option} without rollout_rs_threshold", fix, *keys)
 
 
-@rule("hybrid-engine", servers(TRAINER, "Currently, only support hybrid engine"))
-def _hybrid_engine(facts: PlanInputs) -> Outcomes:
+@rule(servers(TRAINER, "Currently, only support hybrid engine"))
+def _hybrid_engine(facts: PlanInputs) -> Broken:
     """Check that actor and rollout share their devices; the newer trainer (trainer.use_v1) ignores the key."""
     key = "actor_rollout_ref.hybrid_engine"
     if facts.values.value(key) is False and not facts.on("trainer.use_v1"):
-        yield Outcome(False, "hybrid_engine false", f"set overrides.{key} to true", (key,))
+        yield broken("hybrid_engine false", f"set overrides.{key} to true", key)
 
 
-def _registered(facts: PlanInputs, folder: str, pattern: str) -> list[str]:
-    """Return the names registered by the modules in one folder of the tree; none without a workspace."""
+def _unregistered(facts: PlanInputs, key: str, folder: str, register: str, usual: str) -> Broken:
+    """Yield an error on a name that no module in one folder of the tree registers; nothing without a workspace."""
     files = source_files((facts.code / folder).glob("*.py")) if facts.code is not None else []
     texts = (facts.upstream.text(f"{folder}/{file.name}") or "" for file in files)
-    return sorted({name for text in texts for name in re.findall(pattern, text, re.MULTILINE)})
-
-
-def _registered_outcome(facts: PlanInputs, key: str, names: list[str], usual: str) -> Outcomes:
+    pattern = rf"""^ *@{register}\(["'](\w+)["']\)"""
+    names = sorted({name for text in texts for name in re.findall(pattern, text, re.MULTILINE)})
     value = facts.values.value(key)
-    if names and value is not None:
-        yield Outcome(
-            value in names,
-            f"{key.removeprefix(f'{ROLLOUT}.')} {value}; registered are {', '.join(names)}",
-            f"set overrides.{key} to {usual if usual in names else 'one of them'}",
-            (key,),
+    if names and value is not None and value not in names:
+        figures = f"{key.removeprefix(f'{ROLLOUT}.')} {value}; registered are {', '.join(names)}"
+        yield broken(figures, f"set overrides.{key} to {usual if usual in names else 'one of them'}", key)
+
+
+@rule(Place("verl/trainer/ppo/v1/trainer_base.py", "return TRAINER_REGISTRY[name]", ("8851219",)))
+def _trainer_mode(facts: PlanInputs) -> Broken:
+    if facts.on("trainer.use_v1"):
+        folder = "verl/trainer/ppo/v1"
+        yield from _unregistered(facts, "trainer.v1.trainer_mode", folder, "register_trainer", "sync")
+
+
+@rule(servers(AGENT_LOOP, "assert agent_name in _agent_loop_registry"), certain=False)
+def _agent_loop_registered(facts: PlanInputs) -> Broken:
+    """Check the default agent loop, which a data file with a column agent_name never uses."""
+    if facts.server_mode and not any(map(facts.values.value, _OWN_LOOPS)):
+        folder = "verl/experimental/agent_loop"
+        yield from _unregistered(
+            facts, f"{_AGENT}.default_agent_loop", folder, "register", "single_turn_agent"
         )
 
 
-@rule(
-    "trainer-mode",
-    Place("verl/trainer/ppo/v1/trainer_base.py", "return TRAINER_REGISTRY[name]", ("8851219",)),
-)
-def _trainer_mode(facts: PlanInputs) -> Outcomes:
-    """Check that the tree registers the trainer of verl 0.9; supported ones are checked with the keys."""
-    if facts.on("trainer.use_v1"):
-        names = _registered(facts, "verl/trainer/ppo/v1", r"""@register_trainer\(["'](\w+)["']\)""")
-        yield from _registered_outcome(facts, "trainer.v1.trainer_mode", names, "sync")
-
-
-@rule(
-    "agent-loop-registered",
-    servers(AGENT_LOOP, "assert agent_name in _agent_loop_registry"),
-    certain=False,
-    only=("server_mode",),
-)
-def _agent_loop_registered(facts: PlanInputs) -> Outcomes:
-    """Check that the tree registers the default agent loop; other modules may register more.
-
-    A data file with a column agent_name never uses it, so the rule can be overruled.
-    """
-    agent = f"{ROLLOUT}.agent"
-    others = (f"{agent}.agent_loop_config_path", f"{agent}.agent_loop_manager_class", *_OWN_MODULES)
-    if not any(map(facts.values.value, others)):
-        names = _registered(facts, "verl/experimental/agent_loop", r"""^@register\(["'](\w+)["']\)""")
-        yield from _registered_outcome(facts, f"{agent}.default_agent_loop", names, "single_turn_agent")
-
-
-@rule(
-    "checkpoint-engine-backend",
-    servers("verl/checkpoint_engine/base.py", "return cls._registry[backend]"),
-    only=("server_mode",),
-)
-def _checkpoint_engine_backend(facts: PlanInputs) -> Outcomes:
-    """Check that the tree registers the weight sync backend; a user's module may register more."""
-    if not any(map(facts.values.value, _OWN_MODULES)):
-        pattern = r"""CheckpointEngineRegistry\.register\(["'](\w+)["']\)"""
-        names = _registered(facts, "verl/checkpoint_engine", pattern)
-        yield from _registered_outcome(facts, f"{_CHECKPOINT_ENGINE}.backend", names, "naive")
+@rule(servers("verl/checkpoint_engine/base.py", "return cls._registry[backend]"))
+def _checkpoint_engine_backend(facts: PlanInputs) -> Broken:
+    if facts.server_mode and not any(map(facts.values.value, _OWN_MODULES)):
+        folder, register = "verl/checkpoint_engine", r"CheckpointEngineRegistry\.register"
+        yield from _unregistered(facts, f"{_CHECKPOINT_ENGINE}.backend", folder, register, "naive")
 
 
 # verl 0.9 turns them back itself: c0de7379cf for vLLM 0.18, _patch_legacy_fused_moe_weight_loader at 8851219.
 @rule(
-    "experts-stay-transposed",
     Place(
         "vllm_ascend/ops/fused_moe/fused_moe.py",
         "_maybe_pad_weight(layer.w13_weight.data).transpose(1, 2)",
         ASCEND_0_18,
     ),
     Place(
-        _ENGINE_WORKERS,
-        'if self.config.rollout.free_cache_engine:\n            await self.rollout.resume(tags=["weights"])',
-        CHUNKS_EVENLY,
-    ),
-    Place(
         "verl/utils/vllm/npu_vllm_patch.py",
         'version.parse("0.13.0") and _VLLM_VERSION <= version.parse("0.14.0"):\n        # Disable flash_attn',
         CHUNKS_EVENLY,
     ),
-    only=("server_mode", "npu", "shape"),
 )
-def _experts_stay_transposed(facts: PlanInputs) -> Outcomes:
+def _experts_stay_transposed(facts: PlanInputs) -> Broken:
     """Check that a mixture of experts sleeps between steps; its weights can't be reloaded otherwise.
 
     With FusedMoE's own _load_w13 and _load_w2 of vLLM 0.18.0 the sizes of Qwen3-30B, Qwen3-235B, Moonlight and
     DeepSeek-V3 all raise.
     """
-    experts = facts.shape.experts if facts.shape else 0
-    if experts and facts.values.value(_FREES) is False:
-        yield Outcome(
-            False,
-            f"free_cache false, {experts} experts: vllm-ascend transposes their weights once they are loaded, only its "
-            "wake_up turns them back, and the first weight sync writes into sizes that don't fit",
-            "set rollout.free_cache to true",
-            (_FREES,),
-        )
+    key, experts = f"{ROLLOUT}.free_cache_engine", facts.shape.experts if facts.shape else 0
+    if facts.server_mode and facts.npu and experts and facts.values.value(key) is False:
+        figures = f"free_cache false, {experts} experts: vllm-ascend transposes loaded weights, only its wake_up turns "
+        figures += "them back, and the first weight sync writes into sizes that don't fit"
+        yield broken(figures, "set rollout.free_cache to true", key)
 
 
 @rule(
-    "quantized-model",
     Place("vllm/platforms/interface.py", "quantization is currently not supported in", ("vllm==0.18.0",)),
-    Place(
-        "vllm_ascend/platform.py",
-        "supported_quantization: list[str] = [ASCEND_QUANTIZATION_METHOD, COMPRESSED_TENSORS_METHOD]",
-        ASCEND_0_18,
-    ),
-    only=("server_mode", "npu", "shape"),
+    Place("vllm_ascend/platform.py", "[ASCEND_QUANTIZATION_METHOD, COMPRESSED_TENSORS_METHOD]", ASCEND_0_18),
 )
-def _quantized_model(facts: PlanInputs) -> Outcomes:
+def _quantized_model(facts: PlanInputs) -> Broken:
     """Check that vLLM supports config.json's quantization on this device, unless another one is set."""
     config = dict(facts.shape.unsupported).get("quantization_config") if facts.shape else None
     method = config.get("quant_method") if isinstance(config, dict) else None
-    if method is not None and facts.values.value(f"{ROLLOUT}.quantization") is None:
-        yield Outcome(
-            method in ("ascend", "compressed-tensors"),
-            f"quantization_config of config.json has quant_method {method}, which this vLLM refuses on NPUs",
-            "take the model in bf16, whose config.json has no quantization_config",
-            path=("model", "path"),
+    known = (None, "ascend", "compressed-tensors")
+    if (
+        facts.server_mode
+        and facts.npu
+        and method not in known
+        and not facts.values.value(f"{ROLLOUT}.quantization")
+    ):
+        figures = (
+            f"quantization_config of config.json has quant_method {method}, which this vLLM refuses on NPUs"
         )
+        fix = "take the model in bf16, whose config.json has no quantization_config"
+        yield broken(figures, fix, "model.path")
