@@ -14,7 +14,7 @@ import pytest
 import npu_rl
 from npu_rl.recipes.recipe.key_map import dotted_keys, sections
 from npu_rl.recipes.trainer_code.adaptation_switches import known_switches
-from npu_rl.training.monitor.symptoms import SYMPTOMS
+from npu_rl.training.monitor.symptoms import symptoms
 from tests.support import ROOT as CHECKOUT
 
 ROOT = Path(npu_rl.__file__).parent
@@ -66,8 +66,8 @@ def hints() -> list[tuple[str, str]]:
 
 
 def _hints() -> Iterator[tuple[str, str]]:
-    for number, symptom in enumerate(SYMPTOMS):
-        yield f"symptom {number}: {symptom.pattern.pattern[:30]}", symptom.hint
+    for number, symptom in enumerate(symptoms()):
+        yield f"symptom {number}: {symptom.pattern.pattern[:30]}", symptom.fix
     for path in sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             for word in getattr(node, "keywords", []):

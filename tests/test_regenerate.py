@@ -48,7 +48,7 @@ PAGES = {
         "mistakes itself",
     ),
     "docs/troubleshooting.md": (
-        "npu_rl/training/monitor/symptoms.py",
+        "npu_rl/training/monitor/symptoms.yaml",
         "A device ran out of memory.",
         "A device has no memory left.",
     ),

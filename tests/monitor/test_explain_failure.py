@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from npu_rl.common.process import run_quietly
 from npu_rl.training.monitor.explain_failure import Explanation, explain, last_lines
-from npu_rl.training.monitor.symptoms import SYMPTOMS
+from npu_rl.training.monitor.symptoms import symptoms
 from tests.training.processes import TRAINER, environment
 
 REMOTE = """\
@@ -238,19 +238,95 @@ def test_no_log_makes_it_fail(tmp_path_factory: pytest.TempPathFactory, lines: l
     assert told is None or (told.cause and told.hint and 1 <= told.line <= len(log.read_bytes().split(b"\n")))
 
 
+# -- the cause behind others ---------------------------------------------------------------------------
+
+
+def traceback(speaker: str, place: str, exception: str) -> str:
+    lines = ("Traceback (most recent call last):", f'  File "{place}", line 9, in f', exception)
+    return "".join(f"{speaker}{line}\n" for line in lines)
+
+
+ENGINE_DEAD = remote(
+    "EngineDeadError", "EngineCore encountered an issue. See stack trace (above) for the root cause."
+)
+WORKER = "(Server pid=3) (Worker_TP3 pid=7) ERROR 06-29 11:08:26 [multiproc_executor.py:96] "
+CORE = "(Server pid=3) (EngineCore_DP0 pid=5) ERROR 06-29 11:08:27 [core.py:11] "
+
+
+def test_an_engine_that_died_is_followed_to_the_error_above_it(tmp_path: Path) -> None:
+    told = sure(found(tmp_path, traceback(CORE, "/runner.py", "KeyError: 'scale'") + ENGINE_DEAD))
+    assert (told.cause, told.line) == ("KeyError: 'scale'\nraised at /runner.py:9", 3)
+
+
+def test_and_to_the_log_of_any_worker(tmp_path: Path) -> None:
+    failed = remote(
+        "RuntimeError", "Engine core initialization failed. See root cause above. Failed core proc(s): {}"
+    )
+    told = sure(
+        found(tmp_path, failed, "well\n", traceback("", "/runner.py", "ImportError: libatb.so: cannot open"))
+    )
+    assert told.file == tmp_path / "log2" and "NNAL" in told.cause
+
+
+def test_the_worker_whose_error_the_engine_quotes_is_the_cause(tmp_path: Path) -> None:
+    """Other workers fail after it, and the engine raises again what the first one raised."""
+    message = "shape '[8, 128]' is invalid for input of size 1000"
+    text = traceback(WORKER, "/first.py", f"RuntimeError: {message}")
+    text += traceback(WORKER.replace("TP3", "TP1"), "/later.py", "ValueError: the group has ended")
+    text += traceback(CORE, "/core.py", f"RuntimeError: Worker failed with error '{message}', please check the stack "
+                      "trace above for the root cause")  # fmt: skip
+    assert sure(found(tmp_path, text + ENGINE_DEAD)).cause.endswith("raised at /first.py:9")
+
+
+def test_a_rank_that_waited_is_not_the_cause(tmp_path: Path) -> None:
+    waited = (
+        "RuntimeError: EI0006: Getting socket times out. Reason: Remote Rank did not send the data in time."
+    )
+    text = traceback("(WorkerDict pid=1) ", "/hccl.py", waited)
+    told = sure(found(tmp_path, text, traceback("", "/mine.py", "ZeroDivisionError: division by zero")))
+    assert told.cause == "ZeroDivisionError: division by zero\nraised at /mine.py:9"
+
+
+DIED = """\
+ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.
+\tclass_name: create_colocated_worker_cls.<locals>.WorkerDict
+\tactor_id: 5a1b
+\tpid: 3821
+\tname: 7n5RDNWorkerDict_0:3
+\tnamespace: 2c
+\tip: 172.16.0.5
+"""
+
+
+def test_a_dead_worker_is_named_by_rank_node_and_process(tmp_path: Path) -> None:
+    assert "It was WorkerDict_0:3, process 3821 on 172.16.0.5." in sure(found(tmp_path, DIED)).cause
+
+
+def test_on_one_machine_no_other_is_to_be_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text(MARKED_DEAD)
+    alone, several = (sure(explain([tmp_path / "log"], one_machine=one)) for one in (True, False))
+    assert "worker.sh" in several.hint and "worker.sh" not in alone.hint
+    assert "too busy" in alone.cause and "--resume" in alone.hint
+
+
+def test_a_full_disk_comes_with_figures(tmp_path: Path) -> None:
+    told = sure(found(tmp_path, remote("OSError", "[Errno 28] No space left on device")))
+    assert re.search(rf"\d+\.\d GB in {re.escape(str(tmp_path))}, \d+\.\d GB in ", told.hint)
+
+
 def test_every_row_of_the_table_is_whole_and_names_where_it_is_from() -> None:
-    for symptom in SYMPTOMS:
+    for symptom in symptoms():
         assert symptom.cause.endswith(".")
-        assert symptom.hint
+        assert symptom.fix
         assert re.search(r"#\d+|@[0-9a-f.]+|FAQ \d+", symptom.source), symptom.source
-        assert next(one for one in SYMPTOMS if one.pattern.search(symptom.printed)) is symptom
-    assert len({symptom.pattern.pattern for symptom in SYMPTOMS}) == len(SYMPTOMS)
+        assert next(one for one in symptoms() if one.pattern.search(symptom.sample)) is symptom
+    assert len({symptom.pattern.pattern for symptom in symptoms()}) == len(symptoms())
 
 
 def test_each_symptom_shows_a_line_of_a_log_without_gaps() -> None:
     """What the page on troubleshooting shows is searched for by people who have the line before them."""
-    for symptom in SYMPTOMS:
-        line = symptom.printed
+    for symptom in symptoms():
+        line = symptom.sample
         assert line == line.strip() and "\n" not in line
         assert not re.search(r"\.\.\.|…|\*\*|\bID\b|<[A-Za-z_]\w*>", line), f"not a quotation: {line}"
         assert symptom.pattern.search(line)

@@ -18,8 +18,7 @@ from npu_rl.training.monitor.metrics import phase_seconds, rewards, seconds, thr
 from npu_rl.training.monitor.plot import final_curve
 from npu_rl.training.monitor.screen import clock
 from npu_rl.training.record.attempt import now
-from npu_rl.training.record.lost_nodes import HINT as LOST_NODES_HINT
-from npu_rl.training.record.lost_nodes import lost_nodes
+from npu_rl.training.record.lost_nodes import lost_nodes, lost_nodes_hint
 from npu_rl.training.record.recorded_attempt import RecordedAlarm, RecordedAttempt
 from npu_rl.training.record.recorded_run import RecordedRun
 from npu_rl.training.record.rehearsal_end import rehearsal_error
@@ -80,7 +79,11 @@ class RunPage:
             return _refusal(error)
         if failures:  # which name what the log shows in many lines
             return FailureCause("\n".join(failures), str(self.run.folder / "rehearsal.json"), "")
-        return None if last is None or last.outcome == "done" else _failure_of(last)
+        return (
+            None
+            if last is None or last.outcome == "done"
+            else _failure_of(last, one_machine=self.run.nodes == 1)
+        )
 
     @cached_property
     def cut_off(self) -> list[str]:
@@ -253,16 +256,16 @@ def _refusal(error: Mapping[str, Any]) -> FailureCause:
     return FailureCause(f"{what}. {why}".strip(), where, hint)
 
 
-def _failure_of(last: RecordedAttempt) -> FailureCause | None:
+def _failure_of(last: RecordedAttempt, *, one_machine: bool) -> FailureCause | None:
     told = last.refused or last.error
     if told:
         return _refusal(told)
     lost = lost_nodes(last.folder)
     if lost:
         cause = f"{counted(len(lost), 'node')} left the Ray cluster:\n" + "\n".join(lost)
-        return FailureCause(cause, str(last.driver_log), LOST_NODES_HINT)
+        return FailureCause(cause, str(last.driver_log), lost_nodes_hint(one_machine=one_machine))
     logs = [last.driver_log, *sorted((last.folder / "workers").rglob("*.err"))]
-    found = explain(logs, 1 if last.driver_code is None else last.driver_code)
+    found = explain(logs, 1 if last.driver_code is None else last.driver_code, one_machine=one_machine)
     if found is None:
         return _unexplained(last)
     return FailureCause(found.cause, f"{found.file}:{found.line}", found.hint)

@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
 from npu_rl.common.bounded import NO_FILE, open_file
+from npu_rl.common.host_facts import free_disk
 from npu_rl.training.monitor.log_lines import speaker_and_message
-from npu_rl.training.monitor.loss_symptoms import DEAD_PROCESSES, LOST_NODES
-from npu_rl.training.monitor.symptom import Symptom
-from npu_rl.training.monitor.symptoms import NETWORK, SYMPTOMS
+from npu_rl.training.monitor.symptoms import NODE_MARKED_DEAD, Symptom, symptoms
 from npu_rl.training.monitor.tail import LARGEST_LOG
 
 _TAIL = 4 << 20  # bytes read from the end of a log
 _CHUNK = 1 << 20
 _MESSAGE_LINES = 15  # lines after an exception that may belong to its message
 _EXCERPT = 14
+_AROUND = 2000  # characters after a symptom that may name the dead worker
 _LAST_BYTES = 1 << 16  # of a log, for its last lines
 _LONGEST_SHOWN = 300  # characters of a shown line
 
@@ -39,10 +40,17 @@ _SECONDARY = {
     *("NodeDiedError", "LocalRayletDiedError", "OwnerDiedError"),
     *("ObjectLostError", "ObjectReconstructionFailedError"),
     *("BrokenPipeError", "ConnectionResetError", "ConnectionRefusedError", "EOFError"),
-    *("DistNetworkError", "DistBackendError", "CalledProcessError", "ChildFailedError"),
+    *("DistNetworkError", "DistBackendError", "CalledProcessError", "ChildFailedError", "EngineDeadError"),
 }
-# Symptoms of a rank that waited for another, or lost it: a node that Ray has marked dead is their cause.
-_OF_OTHERS = (*LOST_NODES, *NETWORK, *DEAD_PROCESSES)
+# An exception that only points at another one, as vLLM's of its engine and of its workers do.
+_POINTS_ABOVE = re.compile(r"\b(?:see|check)\b.{0,60}\b(?:above|root cause)", re.IGNORECASE)
+_QUOTED = 20  # characters of a message in another's, by which it is quoted
+# Ray's words for a worker that died, and for one that its memory monitor has killed.
+_DEAD_WORKER = re.compile(
+    r"^\s*pid: (?P<pid>\d+)\s+name: (?P<name>\S+)(?:\s+namespace: \S+)?\s+ip: (?P<ip>\S+)", re.M
+)
+_KILLED_WORKER = re.compile(r"\(IP: (?P<ip>[^,\s]+)[^\n]*?\bname=(?P<name>\w+:\d+)[^\n]*?\bpid=(?P<pid>\d+)")
+_FULL = re.compile("No space left on device")
 # Tracebacks of handled errors: Ray's search for a package of CANN, and finalizers that run late.
 _HARMLESS = re.compile(
     r"Failed to detect NPU type|Exception ignored in|Exception in thread .*\(most likely raised"
@@ -90,6 +98,11 @@ class _Traceback:
     def text(self) -> str:
         return "\n".join((*self.lines, *self.after))
 
+    def is_quoted_by(self, other: _Traceback) -> bool:
+        """Return whether another exception repeats this one's message, as one that wraps it does."""
+        message = self.exception.partition(": ")[2].strip()
+        return other is not self and len(message) >= _QUOTED and message in other.text()
+
     def code(self) -> str | None:
         """Return file:line of the innermost frame."""
         frames = [found for line in self.lines if (found := _FRAME.match(line))]
@@ -98,39 +111,84 @@ class _Traceback:
 
 @dataclass(frozen=True)
 class _SymptomMatch:
-    """The last occurrence of a known symptom in a log."""
+    """The last occurrence of a known symptom in a log, and the lines from there on."""
 
     symptom: Symptom
-    cause: str
+    match: re.Match[str]
     path: Path
     line: int
     text: str
+    around: str
+
+    @property
+    def cause(self) -> str:
+        return self.symptom.cause_in(self.match)
+
+    def explanation(self, one_machine: bool, excerpt: str, more: str) -> Explanation:
+        symptom = self.symptom
+        cause = symptom.cause_in(self.match, one_machine=one_machine) + more
+        hint = symptom.fix_for(one_machine=one_machine) + _free_space(symptom, self.path)
+        return Explanation(cause, hint, self.path, self.line, excerpt, symptom.source)
 
 
-def explain(logs: list[Path], code: int | None = None) -> Explanation | None:
+def explain(logs: list[Path], code: int | None = None, *, one_machine: bool = False) -> Explanation | None:
     """Find the likely cause of a failure; None if the logs do not show it.
 
     Args:
         logs: The driver's first, then the workers'; missing files are skipped.
         code: The driver's exit status, for a driver that was killed without an error message.
+        one_machine: Whether the run has one node, of which there is no other to look at.
     """
     logs = [path for path in logs if path.is_file()]
-    secondary: _Traceback | None = None
-    for path in logs:
-        blocks = _tracebacks(path)
-        errors = [block for block in blocks if block.role is _Role.PRIMARY]
-        if errors:
-            return _explain_traceback(errors[-1], logs)
-        secondary = secondary or next(
-            (block for block in reversed(blocks) if block.role is _Role.SECONDARY), None
-        )
+    blocks = [block for path in logs for block in _tracebacks(path)]
+    reports = [block for block in blocks if block.role is _Role.SECONDARY]
+    cause = _first_cause([block for block in blocks if block.role is _Role.PRIMARY], reports)
+    if cause:
+        return _explain_traceback(cause, logs, one_machine)
     sign = _first_symptom(logs)
     if sign:
-        symptom = sign.symptom
-        return Explanation(sign.cause, symptom.hint, sign.path, sign.line, sign.text, symptom.source)
-    if secondary:
-        return _explain_traceback(secondary, [])
+        return sign.explanation(one_machine, sign.text, _named_worker(sign.around))
+    if reports:
+        first = next(block for block in reversed(reports) if block.path == reports[0].path)
+        return _explain_traceback(first, [], one_machine)
     return _explain_signal(logs, code)
+
+
+def _first_cause(errors: list[_Traceback], reports: list[_Traceback]) -> _Traceback | None:
+    """Return the error that explains the others: the first that a later one or a report quotes, or else the last one.
+
+    The driver's log comes first, and errors of its own before those of ranks that waited for another.
+    """
+    own = [block for block in errors if not _of_others(block)] or errors
+    if not own:
+        return None
+    here = [block for block in own if block.path == own[0].path]
+    quoting = [here[-1], *reports]
+    quoted = (block for block in own if any(block.is_quoted_by(other) for other in quoting))
+    return next(quoted, here[-1])
+
+
+def _of_others(block: _Traceback) -> bool:
+    known, _ = _known(block.text())
+    return known is not None and known.of_others
+
+
+def _known(text: str) -> tuple[Symptom | None, re.Match[str] | None]:
+    """Return the most specific symptom of a text, and where it has it."""
+    matches = ((symptom, symptom.pattern.search(text)) for symptom in symptoms())
+    return next(((symptom, match) for symptom, match in matches if match), (None, None))
+
+
+def _named_worker(text: str) -> str:
+    """Return a line that names the dead worker of Ray's message by its name in the trainer, node and process."""
+    found = _DEAD_WORKER.search(text) or _KILLED_WORKER.search(text)
+    if found is None:
+        return ""
+    rank = re.search(
+        r"((?:[A-Z][a-z]+)+)_(\d+:\d+)$", found["name"]
+    )  # WorkerDict_0:3, after verl's random prefix
+    name = f"{rank[1]}_{rank[2]}" if rank else found["name"]
+    return f"\nIt was {name}, process {found['pid']} on {found['ip']}."
 
 
 def last_lines(log: Path, count: int = 12) -> list[str]:
@@ -155,29 +213,44 @@ def _last_state(raw: bytes) -> str:
     return raw.rstrip(b"\r").rpartition(b"\r")[2].decode("utf-8", "replace")
 
 
-def _explain_traceback(block: _Traceback, logs: list[Path]) -> Explanation:
+def _explain_traceback(block: _Traceback, logs: list[Path], one_machine: bool) -> Explanation:
     place = block.code()
     raised = block.exception + (f"\nraised at {place}" if place else "")
     excerpt = "\n".join(block.lines[-_EXCERPT:])
     text = block.text()
-    matches = ((symptom, symptom.pattern.search(text)) for symptom in SYMPTOMS)
-    known, match = next(((symptom, match) for symptom, match in matches if match), (None, None))
-    if known in _OF_OTHERS and (dead := _first_symptom(logs, LOST_NODES[:1])):
-        cause, hint, source = f"{dead.cause}\n{raised}", dead.symptom.hint, dead.symptom.source
-        return Explanation(cause, hint, dead.path, dead.line, excerpt, source)
+    known, match = _known(text)
+    if known and known.of_others and (dead := _first_symptom(logs, _marked_dead())):
+        return dead.explanation(one_machine, excerpt, f"\n{raised}")
     if known and match:
-        cause = f"{known.cause_in(match)}\n{raised}"
-        return Explanation(cause, known.hint, block.path, block.number, excerpt, known.source)
+        cause = f"{known.cause_in(match, one_machine=one_machine)}{_named_worker(text)}\n{raised}"
+        hint = known.fix_for(one_machine=one_machine) + _free_space(known, block.path)
+        return Explanation(cause, hint, block.path, block.number, excerpt, known.source)
     hint, source = "Read the log upwards from that line.", ""
     sign = _first_symptom(logs)
     if sign:
-        hint += f"\n{sign.path.name}:{sign.line} may be related: {sign.cause} {sign.symptom.hint}"
+        hint += f"\n{sign.path.name}:{sign.line} may be related: {sign.cause} {sign.symptom.fix}"
         source = sign.symptom.source
     return Explanation(raised, hint, block.path, block.number, excerpt, source)
 
 
-def _first_symptom(logs: list[Path], among: tuple[Symptom, ...] = SYMPTOMS) -> _SymptomMatch | None:
+def _marked_dead() -> tuple[Symptom, ...]:
+    return tuple(one for one in symptoms() if one.pattern.pattern == NODE_MARKED_DEAD.pattern)
+
+
+def _free_space(symptom: Symptom, log: Path) -> str:
+    """Return a line with the free space of the places that a full disk may be."""
+    if not _FULL.search(symptom.sample):
+        return ""
+    places = (str(log.parent), tempfile.gettempdir(), "/dev/shm")
+    free = ((place, free_disk(Path(place))) for place in places)
+    return "\nFree now: " + ", ".join(
+        f"{size / 1e9:.1f} GB in {place}" for place, size in free if size is not None
+    )
+
+
+def _first_symptom(logs: list[Path], among: tuple[Symptom, ...] | None = None) -> _SymptomMatch | None:
     """Return the most specific known symptom in the logs. The driver's log has precedence over workers' logs."""
+    among = symptoms() if among is None else among
     found: _SymptomMatch | None = None
     better = len(among)
     for path in logs:
@@ -191,7 +264,8 @@ def _first_symptom(logs: list[Path], among: tuple[Symptom, ...] = SYMPTOMS) -> _
                 line = text[begin : end if end >= 0 else len(text)]
                 number = first + text.count("\n", 0, begin)
                 shown = speaker_and_message(line)[1][:500]
-                found = _SymptomMatch(symptom, symptom.cause_in(last[0]), path, number, shown)
+                around = text[begin : last[0].end() + _AROUND]
+                found = _SymptomMatch(symptom, last[0], path, number, shown, around)
                 better = rank
                 break
     return found
@@ -249,6 +323,8 @@ def _take_line(block: _Traceback, number: int, text: str) -> bool:
         block.open = False
         block.exception, block.number = text[:1000], number
         block.role = _Role.IGNORED if block.harmless else _role_of(found)
+        if block.role is _Role.PRIMARY and _POINTS_ABOVE.search(text):
+            block.role = _Role.SECONDARY
     return True
 
 

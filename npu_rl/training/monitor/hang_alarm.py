@@ -22,7 +22,7 @@ _STOP = "(Ctrl-C, or `npu-rl runs stop {run}` in another shell)"
 _HINTS = {
     "stopped": "Continue a stopped process with `kill -CONT PID` on its host; something stopped it on purpose.",
     "ended": f"A process that has ended is not restarted: stop the run {_STOP} and continue with --resume.",
-    "lost": f"Stop the run {_STOP}, bring the node back with worker.sh or take it out, and continue with --resume.",
+    "lost": f"Stop the run {_STOP}, start Ray there again or leave it out, and continue with --resume.",
     "stuck": f"Read the stacks. Unless a disk or a network is slow, stop the run {_STOP} and continue with --resume. "
     "If a phase may take that long, raise watch.phase_timeout.",
 }

@@ -163,6 +163,7 @@ def _signals() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def explain_attempt(attempt: Attempt, code: int) -> Explanation | None:
+def explain_attempt(attempt: Attempt, code: int, *, one_machine: bool) -> Explanation | None:
     """Explain the failure of an attempt from its logs."""
-    return explain([attempt.driver_log, *sorted(attempt.workers.rglob("*.err"))], code)
+    logs = [attempt.driver_log, *sorted(attempt.workers.rglob("*.err"))]
+    return explain(logs, code, one_machine=one_machine)

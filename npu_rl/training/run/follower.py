@@ -10,12 +10,11 @@ from dataclasses import replace
 from npu_rl.training.monitor.alarm import Alarm
 from npu_rl.training.monitor.hang_alarm import hang_alarm, lost_node_alarm
 from npu_rl.training.monitor.log_lines import speaker_and_message
-from npu_rl.training.monitor.loss_symptoms import NODE_MARKED_DEAD
 from npu_rl.training.monitor.metrics import MetricsWriter, seconds
 from npu_rl.training.monitor.phase_clock import PhaseClock, PhaseWait, parse_phase
 from npu_rl.training.monitor.screen import Screen
 from npu_rl.training.monitor.step_lines import StepLines
-from npu_rl.training.monitor.symptoms import RAY_NOT_STARTED
+from npu_rl.training.monitor.symptoms import NODE_MARKED_DEAD, RAY_NOT_STARTED
 from npu_rl.training.monitor.tail import follow
 from npu_rl.training.monitor.watch import Watch
 from npu_rl.training.record.attempt import Attempt

@@ -18,7 +18,6 @@ from npu_rl.recipes.recipe.dump_recipe import recipe_yaml
 from npu_rl.recipes.recipe.own_keys import can_resume
 from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.recipes.trainer_keys.plain_config import config_text, plain_config
-from npu_rl.training.monitor.explain_failure import Explanation
 from npu_rl.training.monitor.long_stage import long_stage
 from npu_rl.training.monitor.metrics import Point, rewards
 from npu_rl.training.monitor.phases_of_recipe import phase_clock
@@ -27,8 +26,7 @@ from npu_rl.training.monitor.step_lines import StepLines
 from npu_rl.training.monitor.steps_done import steps_done
 from npu_rl.training.monitor.watch import Limits, Watch
 from npu_rl.training.record.attempt import Attempt, write_json, write_private
-from npu_rl.training.record.lost_nodes import HINT as LOST_NODES_HINT
-from npu_rl.training.record.lost_nodes import lost_nodes
+from npu_rl.training.record.lost_nodes import lost_nodes, lost_nodes_hint
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.record.saved_checkpoints.no_checkpoint import no_checkpoint_reason
 from npu_rl.training.record.temporary_folders import folder_of, run_folder
@@ -300,7 +298,9 @@ def _result(prepared: Prepared, record: RunRecord, attempt: Attempt, ended: Atte
     if ended.planned:
         return TrainedRun(record, attempt, ended, record.curve(), None)
     if ended.code != 0:
-        raise node_reports.refusal(attempt) or _failure(attempt, ended.code)
+        raise node_reports.refusal(attempt) or _failure(
+            attempt, ended.code, one_machine=prepared.recipe.cluster.nodes == 1
+        )
     points = record.curve()
     values = [value for _, value in rewards(points)][-GOAL_WINDOW:]
     final = sum(values) / len(values) if values else None
@@ -323,12 +323,17 @@ def _result(prepared: Prepared, record: RunRecord, attempt: Attempt, ended: Atte
     return TrainedRun(record, attempt, ended, points, final)
 
 
-def _failure(attempt: Attempt, code: int) -> RunFailed:
+def _failure(attempt: Attempt, code: int, *, one_machine: bool) -> RunFailed:
     status = f"signal {-code}" if code < 0 else f"exit status {code}"
-    found = explain_attempt(attempt, code)
+    found = explain_attempt(attempt, code, one_machine=one_machine)
     lost = lost_nodes(attempt.folder)
     if lost:
-        return _lost_nodes(attempt, status, lost, found)
+        return RunFailed(
+            f"The trainer failed ({status}): {counted(len(lost), 'node')} left the Ray cluster",
+            where=str(attempt.driver_log) if found is None else f"{found.file}:{found.line}",
+            why="\n".join(lost),
+            hint=lost_nodes_hint(one_machine=one_machine),
+        )
     if found is None:
         return RunFailed(f"The trainer failed ({status})", where=str(attempt.driver_log))
     return RunFailed(
@@ -336,14 +341,4 @@ def _failure(attempt: Attempt, code: int) -> RunFailed:
         where=f"{found.file}:{found.line}",
         why=found.cause + (f"\n{found.excerpt}" if found.excerpt else ""),
         hint=found.hint or None,
-    )
-
-
-def _lost_nodes(attempt: Attempt, status: str, lost: list[str], found: Explanation | None) -> RunFailed:
-    """Return the failure of a run whose cluster has lost nodes, which explains all errors in the log."""
-    return RunFailed(
-        f"The trainer failed ({status}): {counted(len(lost), 'node')} left the Ray cluster",
-        where=str(attempt.driver_log) if found is None else f"{found.file}:{found.line}",
-        why="\n".join(lost),
-        hint=LOST_NODES_HINT,
     )
