@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +16,7 @@ from npu_rl.cli.next_steps import STARTS_OVER, if_interrupted, tell_next
 from npu_rl.cli.options import Json, Python, Tokenizer, Workspace, dataset_names
 from npu_rl.cli.show import LiveWatcher, amount, print_json, say, tell
 from npu_rl.common.errors import UsageError
-from npu_rl.common.user_path import user_path
+from npu_rl.common.user_path import existing_file, user_path
 
 if TYPE_CHECKING:
     from npu_rl.data.datasets.prepare_dataset import PreparedFiles, Wanted
@@ -116,7 +117,7 @@ def prepare(
         bool,
         typer.Option(
             "--overwrite",
-            help="Replace what this command has made in DIR before.",
+            help="Move aside what this command has made in DIR before.",
         ),
     ] = False,
     json: Json = False,
@@ -127,7 +128,7 @@ def prepare(
     prepared.json lists them by index.
     """
     from npu_rl.data.datasets.parquet_rows import UNLIMITED
-    from npu_rl.data.datasets.prepare_dataset import REPORT, prepare_dataset, report
+    from npu_rl.data.datasets.prepare_dataset import REPORT, prepare_dataset
     from npu_rl.data.datasets.staged_folder import staged_folder
 
     wanted = _wanted(dataset, template, input, test, valid, seed)
@@ -142,12 +143,12 @@ def prepare(
     if_interrupted(STARTS_OVER)
     if UNLIMITED:
         tell(UNLIMITED)
-    with staged_folder(folder, REPORT, again=again) as staging:
+    with staged_folder(folder, REPORT, again=again, notify=tell) as staging:
         prepared = _with_progress(
             wanted, lambda progress: prepare_dataset(wanted, staging, progress, count_tokens, convert)
         )
     if json:
-        print_json({"folder": str(folder), **report(wanted, prepared)})
+        print_json({"folder": str(folder), **asdict(prepared)})
     else:
         _say_prepared(wanted, prepared, folder)
         tell_next("data", "check", output, "--recipe", "RECIPE", workspace=workspace)
@@ -180,7 +181,7 @@ def _converter(
 ) -> Callable[[list[Path]], dict[str, int]]:
     """Return a function that makes MindSpeed-RL's files with the preprocessor of the workspace's tree."""
     from npu_rl.cli import proving
-    from npu_rl.data.data_check.mindspeed_rl_files import preprocess, template_of
+    from npu_rl.data.data_check.mindspeed_rl_files import preprocess, require_preprocessor
     from npu_rl.workspace.folder.chosen_interpreter import choose
     from npu_rl.workspace.folder.discovery import open_workspace
 
@@ -194,7 +195,7 @@ def _converter(
     folder = _tokenizer_folder(tokenizer, "--for mindspeed-rl")
     layout = open_workspace(workspace, tell)
     proving.require_proven(layout, "its preprocessor may make other files")
-    tell(f"prompts by the template {template_of(layout.code)} of the tree")
+    require_preprocessor(layout.code)
     chosen = choose(python, layout)
     return lambda files: preprocess(layout.code, chosen, folder, files)
 
@@ -234,8 +235,8 @@ def _wanted(
         )
     if seed >= 2**64:
         raise UsageError(f"--seed {seed} is too large", hint="Write a number below 2**64.")
-    own_test = user_path(test, "--test") if test else None
-    read = user_path(input, "--input")
+    own_test = existing_file(test, "--test") if test else None
+    read = existing_file(input, "--input")
     if own_test is not None and own_test.name == read.name:
         raise UsageError(
             "--input and --test have the same file name",
@@ -263,15 +264,12 @@ def _with_progress(wanted: Wanted, work: Callable[[Callable[[float], None]], Pre
 
 
 def _say_prepared(wanted: Wanted, prepared: PreparedFiles, folder: Path) -> None:
-    from npu_rl.data.datasets.prepare_dataset import REASONS, REPORT
+    from npu_rl.data.datasets.prepare_dataset import REPORT
 
     for name, facts in prepared.files.items():
         say(f"{folder / name}  {facts['rows']} rows, {amount(facts['bytes'])}, sha256 {facts['sha256']}")
-    left_out = [
-        f"{prepared.count(reason)} {text}" for reason, text in REASONS.items() if prepared.count(reason)
-    ]
-    read = sum(prepared.read.values())
-    say(f"{read} rows read; left out: {', '.join(left_out) or 'none'}. Listed in {folder / REPORT}")
+    read, left_out = sum(prepared.read.values()), ", ".join(prepared.left_out()) or "none"
+    say(f"{read} rows read; left out: {left_out}. Listed in {folder / REPORT}")
     for name, counts in (prepared.lengths or {"files": {}})["files"].items():
         limit = prepared.lengths["limit"] if prepared.lengths else None
         over = f"; {counts['overlong']} have more than {limit}" if limit else ""

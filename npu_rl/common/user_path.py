@@ -50,6 +50,16 @@ def existing_folder(text: str | Path, hint: str) -> Path:
     return path
 
 
+def existing_file(text: str | Path, option: str) -> Path:
+    """Return the path of a regular file that an option names. Raises UsageError as `user_path`, and for no file."""
+    path = user_path(text, option)
+    with contextlib.suppress(PermissionError):  # what reads the file reports it
+        if not path.is_file():
+            what = "The path is not a file" if path.exists() else "No such file"
+            raise UsageError(what, where=f"{option} {path}", hint="Pass the path of one file.")
+    return path
+
+
 def program_path(text: str) -> str:
     """Return the absolute path of a program given as a path; a bare name stays, for PATH.
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.errors import DataError, HostError, WorkspaceError
-from npu_rl.data.data_check.mindspeed_rl_files import preprocess, sequences, template_of
+from npu_rl.data.data_check.mindspeed_rl_files import preprocess, require_preprocessor, sequences
 from tests.data_check.test_check import made_tokenizer
 from tests.datasets.test_prepare import cli, deepscaler, write
 
@@ -89,9 +89,9 @@ def test_its_failure_is_told(tmp_path: Path) -> None:
 
 
 def test_a_tree_without_it(tmp_path: Path) -> None:
-    assert template_of(fake_tree(tmp_path / "code")) == "qwen_r1"
+    require_preprocessor(fake_tree(tmp_path / "code"))
     with pytest.raises(WorkspaceError, match="has no MindSpeed-RL"):
-        template_of(tmp_path)
+        require_preprocessor(tmp_path)
 
 
 def test_options_that_belong_together(tmp_path: Path, quickstart_workspace: Path) -> None:
@@ -100,6 +100,7 @@ def test_options_that_belong_together(tmp_path: Path, quickstart_workspace: Path
     (tmp_path / "tokenizer/tokenizer.json").write_text("{}")
     base = ("prepare", "deepscaler", "--input", source, "--output", tmp_path / "out", "--for", "mindspeed-rl")
     for more, word in (
+        (("--for", "verl", "--workspace", tmp_path), "--workspace has no effect without --for mindspeed-rl"),
         ((), "needs a tokenizer"),
         (("--template", "boxed"), "--template has no effect"),
         (
@@ -109,15 +110,6 @@ def test_options_that_belong_together(tmp_path: Path, quickstart_workspace: Path
     ):
         done = cli(*base, *more)
         assert done.returncode in (2, 3) and word in done.stderr, done.stderr
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_workspace_is_not_ignored(tmp_path: Path) -> None:
-    source = write(tmp_path / "d.json", deepscaler(50))
-    done = cli(
-        "prepare", "deepscaler", "--input", source, "--output", tmp_path / "out", "--workspace", tmp_path
-    )
-    assert done.returncode == 2 and "--workspace has no effect without --for mindspeed-rl" in done.stderr
     assert not (tmp_path / "out").exists()
 
 

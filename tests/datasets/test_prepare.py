@@ -9,13 +9,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from npu_rl.data.datasets.staged_folder import staged_folder
 from tests.in_process import run_here
 from tests.support import run_cli
 
@@ -45,6 +43,10 @@ def write(path: Path, rows: Any) -> Path:
     return path
 
 
+def table(folder: Path, name: str) -> list[dict[str, Any]]:
+    return pq.read_table(folder / f"{name}.parquet").to_pylist()  # type: ignore[no-any-return]
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
@@ -52,9 +54,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_deepscaler_rows_are_as_verl_loads_them(tmp_path: Path) -> None:
     source = write(tmp_path / "deepscaler.json", deepscaler(300))
     report = prepare("deepscaler", source, tmp_path / "out", "--template", "r1-zero")
-    train, test = (
-        pq.read_table(tmp_path / "out" / name).to_pylist() for name in ("train.parquet", "test.parquet")
-    )
+    train, test = table(tmp_path / "out", "train"), table(tmp_path / "out", "test")
     assert len(train) + len(test) == 300 and 15 <= len(test) <= 50
     row = train[3]
     index = row["extra_info"]["index"]
@@ -77,7 +77,7 @@ def test_gsm8k_takes_the_number_after_the_hashes(tmp_path: Path) -> None:
     ]
     source.write_text("\n".join(json.dumps(row) for row in rows) + "\n\n")
     report = prepare("gsm8k", source, tmp_path / "out")
-    row = pq.read_table(tmp_path / "out/train.parquet").to_pylist()[0]
+    row = table(tmp_path / "out", "train")[0]
     n = row["extra_info"]["index"]
     assert row["reward_model"]["ground_truth"] == f"{n}000"
     assert row["prompt"][0]["content"].endswith('output the final answer after "####".')
@@ -111,7 +111,7 @@ def test_math_lighteval_from_parquet(tmp_path: Path) -> None:
     report = prepare("math-lighteval", source, tmp_path / "out", "--test-fraction", "0.5")
     assert report["read"] == {"train.parquet": 2500}
     assert 1100 < report["files"]["test.parquet"]["rows"] < 1400
-    row = pq.read_table(tmp_path / "out/train.parquet").to_pylist()[-1]
+    row = table(tmp_path / "out", "train")[-1]
     assert row["reward_model"]["ground_truth"] == str(row["extra_info"]["index"])
 
 
@@ -133,11 +133,7 @@ def test_what_is_left_out_is_counted_and_listed(tmp_path: Path) -> None:
         "duplicate": {"d.json": [5]},
         "contradiction": {"d.json": [7]},
     }
-    kept = [
-        row
-        for name in ("train", "test")
-        for row in pq.read_table(tmp_path / f"out/{name}.parquet").to_pylist()
-    ]
+    kept = table(tmp_path / "out", "train") + table(tmp_path / "out", "test")
     truths = {row["extra_info"]["index"]: row["reward_model"]["ground_truth"] for row in kept}
     assert truths[8] == "16" and truths[9] == str(10**400)
     listed = json.loads((tmp_path / "out/prepared.json").read_text())
@@ -150,12 +146,8 @@ def test_a_number_keeps_its_spelling(tmp_path: Path) -> None:
     source = tmp_path / "d.json"
     source.write_text('[{"problem": "a", "answer": 0.10}, {"problem": "b", "answer": 1e5}]')
     prepare("deepscaler", source, tmp_path / "out", "--test", write(tmp_path / "t.json", deepscaler(1)))
-    rows = [
-        row["reward_model"]["ground_truth"]
-        for name in ("train", "test")
-        for row in pq.read_table(tmp_path / f"out/{name}.parquet").to_pylist()
-    ]
-    assert rows == ["0.10", "1e5", "0"]
+    rows = table(tmp_path / "out", "train") + table(tmp_path / "out", "test")
+    assert [row["reward_model"]["ground_truth"] for row in rows] == ["0.10", "1e5", "0"]
 
 
 def test_the_same_bytes_each_time(tmp_path: Path) -> None:
@@ -170,8 +162,7 @@ def test_the_same_bytes_each_time(tmp_path: Path) -> None:
 def test_the_split_does_not_depend_on_order_or_neighbours(tmp_path: Path) -> None:
     def test_problems(rows: list[dict[str, Any]], name: str, *more: str) -> set[str]:
         prepare("deepscaler", write(tmp_path / f"{name}.json", rows), tmp_path / name, *more)
-        table = pq.read_table(tmp_path / name / "test.parquet").to_pylist()
-        return {row["extra_info"]["question"] for row in table}
+        return {row["extra_info"]["question"] for row in table(tmp_path / name, "test")}
 
     rows = deepscaler(400)
     first = test_problems(rows, "first")
@@ -218,64 +209,37 @@ def test_another_template_is_told(source: Path, tmp_path: Path) -> None:
     assert "100 % read" in done.stderr
 
 
-def snapshot(folder: Path) -> dict[str, bytes | None]:
-    return {str(path): path.read_bytes() if path.is_file() else None for path in sorted(folder.rglob("*"))}
-
-
-def test_overwrite_replaces_what_prepare_made(source: Path, tmp_path: Path) -> None:
+def test_overwrite_moves_aside_what_prepare_made(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     prepare("deepscaler", source, out)
+    (out / "notes.txt").write_text("mine")
     before = contents(out)
-    other = write(tmp_path / "other.json", deepscaler(90))
-    done = cli("prepare", "deepscaler", "--input", other, "--output", out)
+    words = (
+        "prepare",
+        "deepscaler",
+        "--input",
+        write(tmp_path / "other.json", deepscaler(90)),
+        "--output",
+        out,
+    )
+    done = cli(*words)
     assert done.returncode == 2 and "already prepared" in done.stderr and "--overwrite" in done.stderr
     assert contents(out) == before
-    prepare("deepscaler", other, out, "--overwrite")
-    assert contents(out) != before
-    (out / "train.parquet").unlink()
-    prepare("deepscaler", source, out, "--overwrite")
-    assert contents(out) == before
+    for number in (1, 2):
+        done = cli(*words, "--overwrite")
+        assert done.returncode == 0 and f"the former {out} is {out}.old-{number} now" in done.stderr
+        assert contents(out).keys() == {"prepared.json", "test.parquet", "train.parquet"}
+    assert contents(tmp_path / "out.old-1") == before and contents(tmp_path / "out.old-2") == contents(out)
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
-FOREIGN: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "another file": (lambda out: (out / "my_notes.txt").write_text("mine"), "my_notes.txt"),
-    "hidden": (lambda out: (out / "..hidden").write_text("mine"), "..hidden"),
-    "a folder": (lambda out: (out / "checkpoints/step-1").mkdir(parents=True), "checkpoints"),
-    "no mark": (lambda out: (out / "prepared.json").unlink(), "train.parquet"),
-    "changed": (lambda out: (out / "train.parquet").write_text("mine"), "train.parquet: the SHA-256 differs"),
-    "a link": (
-        lambda out: [(out / "train.parquet").unlink(), (out / "train.parquet").symlink_to(out.parent)],
-        "train.parquet",
-    ),
-    "now a folder": (
-        lambda out: [(out / "train.parquet").unlink(), (out / "train.parquet").mkdir()],
-        "train.parquet",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", FOREIGN)
-def test_overwrite_spares_what_prepare_did_not_make(source: Path, tmp_path: Path, name: str) -> None:
-    change, word = FOREIGN[name]
-    out = tmp_path / "out"
-    prepare("deepscaler", source, out)
-    change(out)
-    before = snapshot(tmp_path)
-    done = cli("prepare", "deepscaler", "--input", source, "--output", out, "--overwrite")
-    assert done.returncode == 2 and word in done.stderr
-    assert snapshot(tmp_path) == before
-
-
-@pytest.mark.parametrize("name", ["../thesis.txt", "/etc/passwd", "..", "", "x" * 300, "a\0b"])
-def test_a_listed_name_that_leads_elsewhere_is_of_no_file(tmp_path: Path, name: str) -> None:
-    (tmp_path / "thesis.txt").write_text("mine")
-    out = tmp_path / "out"
-    out.mkdir()
-    (out / "prepared.json").write_text(json.dumps({"files": {name: {}}}))
-    with staged_folder(out, "prepared.json", again=True) as staged:
-        (staged / "prepared.json").write_text("{}")
-    assert (tmp_path / "thesis.txt").read_text() == "mine" and os.listdir(out) == ["prepared.json"]
+def test_overwrite_spares_what_prepare_did_not_make(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/train.parquet").write_text("mine")
+    done = cli("prepare", "deepscaler", "--input", source, "--output", tmp_path / "out", "--overwrite")
+    assert done.returncode == 2 and "it has no prepared.json" in done.stderr
+    assert contents(tmp_path / "out") == {"train.parquet": b"mine"}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["d.json", "out"]
 
 
 def test_a_folders_name_is_no_pattern_and_only_ones_own_leftovers_go(source: Path, tmp_path: Path) -> None:

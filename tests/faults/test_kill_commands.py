@@ -125,14 +125,12 @@ def prepare(stage: Stage, home: Path) -> Command:
         shutil.copytree(kept / "old", out)
 
     def check() -> None:
-        aside = [path for path in folder.iterdir() if path.name.endswith(".replaced")]
-        there = contents(out) if out.exists() else None
-        assert there in states.values() or (
-            there is None and [contents(one) for one in aside] == [states["old"]]
-        )
+        place = out if out.exists() else folder / "out.old-1"
+        assert contents(place) in states.values()
 
     def whole() -> None:
-        assert contents(out) == states["new"] and names(folder) == ["out"]
+        assert contents(out) == states["new"] and contents(folder / "out.old-1") == states["old"]
+        assert names(folder)[0] == "out", "nothing is hidden"
 
     return Command(arguments, begin, check, whole)
 

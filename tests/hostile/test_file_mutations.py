@@ -8,7 +8,6 @@ import json
 import shutil
 import zipfile
 from collections.abc import Callable
-from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -72,11 +71,11 @@ def _parquet() -> bytes:
 
 
 def parquet_rows(folder: Path, m: Mutator) -> None:
-    from npu_rl.data.datasets.input_rows import InputRows
+    from npu_rl.data.datasets.input_rows import input_rows
 
     place = fresh(folder) / "rows.parquet"
     m.write(place, m.bytes(_parquet()))
-    assert list(InputRows(place, lambda _: None, ["question", "answer"]))
+    assert list(input_rows(place, lambda _: None, ["question", "answer"]))
 
 
 def a_trainers_parquet(folder: Path, m: Mutator) -> None:
@@ -95,44 +94,24 @@ def a_trainers_parquet(folder: Path, m: Mutator) -> None:
 
 
 def json_rows(folder: Path, m: Mutator) -> None:
-    from npu_rl.data.datasets.input_rows import InputRows
+    from npu_rl.data.datasets.input_rows import input_rows
 
     row = {"question": "How many?", "answer": "They are #### 4", "n": [1, {"a": None}], "x": 0.5}
     lines = m.random.random() < 0.5
     place = fresh(folder) / ("rows.jsonl" if lines else "rows.json")
     text = b"\n".join(encoded(m, row) for _ in range(4)) if lines else encoded(m, [row] * 4)
     m.write(place, m.bytes(text) if m.random.random() < 0.3 else text)
-    assert list(InputRows(place, lambda _: None, ["question", "answer"]))
-
-
-def a_prepared_folder(folder: Path, m: Mutator) -> None:
-    from npu_rl.data.datasets.staged_folder import staged_folder
-
-    fresh(folder)
-    target = folder / "out"
-    target.mkdir()
-    (target / "train.parquet").write_bytes(b"x")
-    listed = {"train.parquet": {"sha256": sha256(b"x").hexdigest()}}
-    m.write(target / "prepared.json", encoded(m, {"files": listed}), 0.3)
-    with staged_folder(target, "prepared.json", again=True) as staged:
-        (staged / "prepared.json").write_text("{}")
+    assert list(input_rows(place, lambda _: None, ["question", "answer"]))
 
 
 def packed_files(folder: Path, m: Mutator) -> None:
     import struct
 
-    from npu_rl.data.data_check.mindspeed_rl_files import MAGIC, sequences, template_of
+    from npu_rl.data.data_check.mindspeed_rl_files import sequences
 
     fresh(folder)
-    head = MAGIC + struct.pack("<QBQQ", 1, 4, 2, 3) + struct.pack("<iiqqqqq", 3, 4, 0, 12, 0, 1, 2)
     index = folder / "data_packed_input_ids_document.idx"
-    m.write(index, m.bytes(head))
-    (folder / "cli").mkdir()
-    (folder / "cli" / "preprocess_data.py").write_text("")
-    config = folder / "configs" / "datasets" / "deepscaler.yaml"
-    config.parent.mkdir(parents=True)
-    config.write_bytes(m.bytes(b"prompt_type: qwen\nhandler_name: [a, b]\n"))
-    assert template_of(folder)
+    m.write(index, m.bytes(b"MMIDIDX\x00\x00" + struct.pack("<QBQQ", 1, 4, 2, 3)))
     sequences(index)
 
 
@@ -410,7 +389,6 @@ KINDS: tuple[Callable[[Path, Mutator], None], ...] = (
     parquet_rows,
     a_trainers_parquet,
     json_rows,
-    a_prepared_folder,
     packed_files,
     a_pylock,
     a_download,

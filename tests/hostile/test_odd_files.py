@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.common.errors import HostError, LockError, PatchError, SourceError, WorkspaceError
+from npu_rl.common.errors import HostError, LockError, PatchError, SourceError
 from npu_rl.data.data_check.mindspeed_rl_files import sequences
 from npu_rl.recipes.trainer_code.adaptation_switches import headers_of, known_switches, patched_switches
 from npu_rl.recipes.trainer_code.source_files import read_source
@@ -127,17 +127,6 @@ def test_an_index_of_packed_files(odd: Callable[[Path], None] | None, tmp_path: 
         odd(index)
     with bounded(), pytest.raises(HostError, match=f"where: {index}"):
         sequences(index)
-
-
-def test_a_configuration_of_datasets_that_is_none(tmp_path: Path) -> None:
-    from npu_rl.data.data_check.mindspeed_rl_files import template_of
-
-    config = below("configs/datasets/deepscaler.yaml")(tmp_path)
-    below("cli/preprocess_data.py")(tmp_path).write_text("")
-    for text in ("prompt_type: [", "[a]", "a: *b"):
-        config.write_text(text)
-        with pytest.raises(WorkspaceError, match="can't be read"):
-            template_of(tmp_path)
 
 
 @pytest.mark.rehearsal

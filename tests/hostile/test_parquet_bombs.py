@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from npu_rl.common.errors import DataError
-from npu_rl.data.datasets.input_rows import InputRows
+from npu_rl.data.datasets.input_rows import input_rows
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -35,8 +35,8 @@ def large_dictionary(path: Path) -> Path:
     return packed(path, {"q": repeated("\U0001f600" + "a" * (99 << 20), 100)})
 
 
-def rows_of(path: Path) -> InputRows:
-    return InputRows(path, lambda _done: None, ["q", "n"])
+def rows_of(path: Path) -> Iterator[dict[str, Any]]:
+    return input_rows(path, lambda _done: None, ["q", "n"])
 
 
 @pytest.mark.second

@@ -12,7 +12,7 @@ from npu_rl.data.data_check.prompt_lengths import prompt_lengths, require_tokeni
 from npu_rl.data.data_check.reward_trial import try_reward
 from npu_rl.data.datasets.parquet_rows import UNLIMITED
 from npu_rl.data.datasets.prepare_dataset import TEST, TRAIN
-from npu_rl.data.datasets.trainer_files import Columns, TrainerFile, read_trainer_file
+from npu_rl.data.datasets.trainer_files import Columns, read_trainer_file
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 from npu_rl.recipes.recipe.recipe_paths import absolute, is_outside
 from npu_rl.recipes.trainer_code.overlong_prompts import where_cut_left
@@ -48,9 +48,8 @@ def gather(
             why="data check reads the Parquet files of verl's trainers.",
         )
     columns = _columns(loaded)
-    if UNLIMITED:
-        notify(UNLIMITED)
-    train, test = ([_read(path, columns, notify) for path in files] for files in _paths(loaded, folder))
+    notify(UNLIMITED or f"reading the files of {folder}")
+    train, test = ([read_trainer_file(path, columns) for path in files] for files in _paths(loaded, folder))
     checked = Checked(train, test, cut_left=where_cut_left(paths.code if paths else None))
     if any(file.faults for file in checked.files):
         checked.unchecked["reward"] = checked.unchecked["lengths"] = "columns are missing"
@@ -104,11 +103,6 @@ def _paths(loaded: LoadedRecipe, folder: Path) -> tuple[list[Path], list[Path]]:
     return found[0], found[1]
 
 
-def _read(path: Path, columns: Columns, notify: Callable[[str], None]) -> TrainerFile:
-    notify(f"reading {path}")
-    return read_trainer_file(path, columns)
-
-
 def _measure(
     loaded: LoadedRecipe,
     checked: Checked,
@@ -122,22 +116,16 @@ def _measure(
     if folder is None:
         checked.unchecked["lengths"] = "no tokenizer on this machine: pass --tokenizer DIR"
         return
-    try:
-        require_tokenizer(folder)
-    except UsageError as error:
-        if tokenizer is not None:
-            raise
-        checked.unchecked["lengths"] = f"{error.where}: {error.why} Pass --tokenizer DIR"
-        return
     notify(f"counting tokens with the tokenizer of {folder}")
     limit = loaded.recipe.data.prompt_length or 0
     try:
+        require_tokenizer(folder)
         files = [file.path for file in checked.files]
         checked.lengths = prompt_lengths(python, folder, files, limit, prompt_key)
-    except HostError as error:
+    except (UsageError, HostError) as error:
         if tokenizer is not None:
             raise
-        checked.unchecked["lengths"] = f"{error.what}: {error.why}"
+        checked.unchecked["lengths"] = f"{error.where}: {error.why} Pass --tokenizer DIR"
 
 
 def _model_folder(loaded: LoadedRecipe) -> Path | None:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import struct
 from collections.abc import Sequence
 from pathlib import Path
 
 from npu_rl.common import host_facts, python_roots
-from npu_rl.common.bounded import open_file, parse_yaml, read_file
-from npu_rl.common.callers_path import callers_path
+from npu_rl.common.bounded import open_file
 from npu_rl.common.disk import disk_errors, remove_tree
 from npu_rl.common.errors import DataError, HostError, WorkspaceError
 from npu_rl.common.process import run_quietly
+from npu_rl.data.data_check.child_environment import child_environment
 from npu_rl.data.datasets.parquet_rows import ParquetRows
 
 CONFIG = "deepscaler"
@@ -23,25 +21,19 @@ PREFIXES = ("data", "test")
 """What the names of the files begin with. `data` is what the trainer's `data_path` ends with."""
 
 _TIMEOUT = 3600.0
-MAGIC, _HEAD = b"MMIDIDX\x00\x00", struct.Struct("<9sQBQQ")
-_SCRIPT = "cli/preprocess_data.py"
+_MAGIC = b"MMIDIDX\x00\x00"  # then version (8 bytes), type (1) and number of sequences (8), little-endian
+_SCRIPT, _CONFIG_FILE = "cli/preprocess_data.py", f"configs/datasets/{CONFIG}.yaml"
 
 
-def template_of(code: Path) -> str:
-    """Return the prompt template of the tree's configuration. Raises WorkspaceError in a tree without MindSpeed-RL."""
-    file = code / "configs" / "datasets" / f"{CONFIG}.yaml"
-    if not (file.is_file() and (code / _SCRIPT).is_file()):
+def require_preprocessor(code: Path) -> None:
+    """Raise WorkspaceError in a tree without MindSpeed-RL."""
+    if not all((code / name).is_file() for name in (_SCRIPT, _CONFIG_FILE)):
         raise WorkspaceError(
             "The workspace's tree has no MindSpeed-RL",
             where=str(code),
-            why=f"It has no {_SCRIPT} with configs/datasets/{CONFIG}.yaml.",
+            why=f"It has no {_SCRIPT} with {_CONFIG_FILE}.",
             hint="Name a workspace that has it: --workspace DIR, set up with --manifest mindspeed-rl-grpo",
         )
-    try:
-        return str(parse_yaml(read_file(file)).get("prompt_type"))
-    except (ValueError, AttributeError) as error:
-        why = str(error) if isinstance(error, ValueError) else "It is not a mapping."
-        raise WorkspaceError("A configuration file can't be read", where=str(file), why=why) from None
 
 
 def preprocess(code: Path, python: str, tokenizer: Path, files: Sequence[Path]) -> dict[str, int]:
@@ -92,10 +84,10 @@ def _write_lines(file: Path, lines: Path) -> int:
 def sequences(index: Path) -> int:
     """Return the number of sequences of an .idx file (mindspeed_rl/datasets/indexed_dataset.py@62e9928)."""
     with disk_errors(index), open_file(index) as file:
-        head = file.read(_HEAD.size)
-    if len(head) < _HEAD.size or not head.startswith(MAGIC):
+        head = file.read(26)
+    if len(head) < 26 or not head.startswith(_MAGIC):
         raise DataError("This is not the index of a dataset", where=str(index))
-    return int(_HEAD.unpack(head)[3])
+    return int.from_bytes(head[18:], "little")
 
 
 def _run(code: Path, python: str, tokenizer: Path, file: Path, output: Path) -> None:
@@ -112,7 +104,10 @@ def _run(code: Path, python: str, tokenizer: Path, file: Path, output: Path) -> 
         "hydra/job_logging=disabled",
     ]
     command = [python, str(script), str(code), CONFIG, *arguments]
-    finished = run_quietly(command, _environment(code, work), work, _TIMEOUT)
+    # On a host without an NPU torch_npu's stand-in takes its place.
+    roots = [python_roots.INJECTED, *([] if host_facts.devices("npu") else [python_roots.NPU])]
+    more = {"HF_DATASETS_CACHE": str(work / "cache"), "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
+    finished = run_quietly(command, child_environment(roots, code, more), work, _TIMEOUT)
     if finished.code != 0:
         raise HostError(
             "MindSpeed-RL's preprocessor failed",
@@ -121,17 +116,3 @@ def _run(code: Path, python: str, tokenizer: Path, file: Path, output: Path) -> 
             or f"exit status {finished.code}",
             hint="Name an interpreter with torch, transformers, datasets and hydra-core: --python PATH",
         )
-
-
-def _environment(code: Path, work: Path) -> dict[str, str]:
-    """Return an environment without a network, and with the torch_npu stand-in on a host without an NPU."""
-    roots = [python_roots.INJECTED, *([] if host_facts.devices("npu") else [python_roots.NPU])]
-    return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([*map(str, roots), *callers_path([code])]),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "HF_HUB_OFFLINE": "1",
-        "HF_DATASETS_CACHE": str(work / "cache"),
-        "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
-        "NPU_RL_STANDINS": "",
-    }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from npu_rl.common import python_roots
-from npu_rl.common.callers_path import callers_path
 from npu_rl.common.errors import HostError
 from npu_rl.common.process import run_quietly
+from npu_rl.data.data_check.child_environment import child_environment
 from npu_rl.data.datasets.prompt_templates import ANSWER, BOXED, HASHES
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 from npu_rl.recipes.recipe.recipe_paths import function_file, split_function
@@ -104,16 +103,16 @@ def try_reward(
         file, name = split_function(loaded.recipe.reward.function)
         path = str(function_file(file, code, loaded.path.parent))
     job = {"path": path, "name": name, "arguments": dict(loaded.recipe.reward.arguments), "cases": cases}
+    recipe = loaded.recipe
+    switches = {switch(slug): "1" if on else "0" for slug, on in recipe.adaptations.items()}
+    environment = child_environment(
+        [python_roots.INJECTED, code], code, {**manifest_env, **recipe.env, **switches}
+    )
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "job.json"
         place.write_text(json.dumps(job, default=str), encoding="utf-8")
         script = python_roots.INJECTED / "npu_rl_try_reward.py"
-        finished = run_quietly(
-            [python, str(script), str(place)],
-            _environment(loaded, code, manifest_env),
-            Path(folder),
-            _TIMEOUT,
-        )
+        finished = run_quietly([python, str(script), str(place)], environment, Path(folder), _TIMEOUT)
     try:
         result = json.loads(finished.stdout.splitlines()[-1])
     except (ValueError, IndexError):
@@ -129,18 +128,3 @@ def try_reward(
         Trial(case["data_source"], case["ground_truth"], one["scores"], one["missing"])
         for case, one in zip(cases, result["trials"], strict=True)
     ]
-
-
-def _environment(loaded: LoadedRecipe, code: Path, manifest_env: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a run as far as a reward needs it; nothing is written beside the locked sources."""
-    roots = [str(python_roots.INJECTED), str(code)]
-    return {
-        **os.environ,
-        **manifest_env,
-        **loaded.recipe.env,
-        **{switch(slug): "1" if on else "0" for slug, on in loaded.recipe.adaptations.items()},
-        "PYTHONPATH": os.pathsep.join([*roots, *callers_path([code])]),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "HF_HUB_OFFLINE": "1",
-        "NPU_RL_STANDINS": "",
-    }

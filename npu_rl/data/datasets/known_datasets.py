@@ -72,27 +72,13 @@ def last_boxed(solution: str) -> str | None:
     return None
 
 
-def _as_it_is(answer: str) -> str | None:
-    return answer
-
-
-DATASETS = {
-    one.name: one
-    for one in (
-        Dataset("deepscaler", "deepscaler", "problem", "answer", "solution", _as_it_is, BOXED, "boxed"),
-        Dataset("gsm8k", "openai/gsm8k", "question", "answer", "answer", after_hashes, HASHES, "hashes"),
-        Dataset(
-            "math-lighteval",
-            "DigitalLearningGmbH/MATH-lighteval",
-            "problem",
-            "solution",
-            "solution",
-            last_boxed,
-            BOXED,
-            "boxed",
-        ),
-    )
-}
+_MATH = "DigitalLearningGmbH/MATH-lighteval"
+_ALL = (
+    Dataset("deepscaler", "deepscaler", "problem", "answer", "solution", str, BOXED, "boxed"),
+    Dataset("gsm8k", "openai/gsm8k", "question", "answer", "answer", after_hashes, HASHES, "hashes"),
+    Dataset("math-lighteval", _MATH, "problem", "solution", "solution", last_boxed, BOXED, "boxed"),
+)
+DATASETS = {one.name: one for one in _ALL}
 
 
 def dataset_like(fields: set[str]) -> str:

@@ -10,14 +10,14 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from npu_rl.common.bounded import hash_file
 from npu_rl.common.disk import disk_errors, remove_tree
 from npu_rl.common.errors import DataError
-from npu_rl.data.datasets.input_rows import InputRows, Progress
+from npu_rl.data.datasets.input_rows import Progress, input_rows
 from npu_rl.data.datasets.known_datasets import Dataset, dataset_like, text_of
 from npu_rl.data.datasets.prompt_templates import Template
 from npu_rl.data.datasets.trainer_parquet import TrainerParquet
@@ -56,29 +56,37 @@ class Wanted:
 
 @dataclass
 class PreparedFiles:
-    """The result of a preparation: the content of its report.
+    """The result of a preparation, which is its report. It names no folder and no time: the same input gives the same.
 
     Attributes:
+        template: Name of the prompts' template; None if another program renders them.
+        asks_for: The form of answer that the template asks for.
+        valid: Share of the input's problems in test.parquet; None if the dataset has a test file of its own.
         inputs: SHA-256 by file name.
         dropped: By reason, by input file: the indexes of the rows, counted from 0.
-        rows: Number of rows for training and for tests.
-        template: Name of the prompts' template; None if another program renders them.
         leaked: Indexes of the test file's rows whose problem is in train.parquet, too; they are kept.
+        files: Rows, size and SHA-256 of each file.
         lengths: Prompt lengths in tokens, if they were counted.
     """
 
+    schema: int
+    dataset: str
+    data_source: str
+    template: str | None
+    asks_for: str | None
+    valid: float | None
+    seed: int
     inputs: dict[str, str] = field(default_factory=dict)
     read: dict[str, int] = field(default_factory=dict)
     dropped: dict[str, dict[str, list[int]]] = field(default_factory=dict)
-    rows: dict[str, int] = field(default_factory=dict)
-    template: str | None = None
     leaked: list[int] = field(default_factory=list)
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
     lengths: dict[str, Any] | None = None
 
-    def count(self, reason: str) -> int:
-        """Return how many rows were dropped for a reason."""
-        return sum(map(len, self.dropped.get(reason, {}).values()))
+    def left_out(self) -> list[str]:
+        """Return how many rows were left out for each reason, in words."""
+        counts = {reason: sum(map(len, files.values())) for reason, files in self.dropped.items()}
+        return [f"{counts[reason]} {text}" for reason, text in REASONS.items() if reason in counts]
 
     def drop(self, reason: str, file: str, index: int) -> None:
         """Record a dropped row."""
@@ -103,51 +111,38 @@ def prepare_dataset(
         DataError: For an input that is damaged, of another dataset, or without one usable row.
         HostError: For a disk that is full, and without pyarrow.
     """
-    prepared = PreparedFiles(template=wanted.template.name if convert is None else None)
+    template = wanted.template if convert is None else None
+    prepared = PreparedFiles(
+        SCHEMA,
+        wanted.dataset.name,
+        wanted.dataset.data_source,
+        template.name if template else None,
+        template.asks_for if template else None,
+        None if wanted.test_input else wanted.valid,
+        wanted.seed,
+    )
     paths = [folder / name for name in (TRAIN, TEST)]
     with TrainerParquet(paths[0]) as train, TrainerParquet(paths[1]) as test:
         seen: dict[bytes, int] = {}
-        share = 0.0 if wanted.test_input else wanted.valid
         for key, row in _usable_rows(wanted, wanted.input, prepared, seen, progress):
-            _add(row, test if _is_test(key, wanted.seed, share) else train)
+            _add(row, test if _is_test(key, wanted.seed, prepared.valid or 0) else train)
         if wanted.test_input:
-            own: dict[bytes, int] = {}
-            for key, row in _usable_rows(wanted, wanted.test_input, prepared, own, progress):
+            for key, row in _usable_rows(wanted, wanted.test_input, prepared, {}, progress):
                 if key in seen:
                     prepared.leaked.append(row["extra_info"]["index"])
                 _add(row, test)
-    prepared.rows = {path.name: file.rows for path, file in zip(paths, (train, test), strict=True)}
-    _require_rows(wanted, prepared)
-    made = prepared.rows
+    rows = {path.name: file.rows for path, file in zip(paths, (train, test), strict=True)}
+    _require_rows(wanted, prepared, rows)
     if convert is not None:
-        made = convert(paths)
+        rows = convert(paths)
         for path in paths:
             remove_tree(path)
-    prepared.files = {name: _file_facts(folder / name, rows) for name, rows in made.items()}
+    prepared.files = {name: _file_facts(folder / name, count) for name, count in rows.items()}
     if count_tokens is not None:
         prepared.lengths = count_tokens(paths)
     with disk_errors(folder):
-        (folder / REPORT).write_text(json.dumps(report(wanted, prepared), indent=1) + "\n", encoding="utf-8")
+        (folder / REPORT).write_text(json.dumps(asdict(prepared), indent=1) + "\n", encoding="utf-8")
     return prepared
-
-
-def report(wanted: Wanted, prepared: PreparedFiles) -> dict[str, Any]:
-    """Return the report as plain data. It names no folder and no time: the same input gives the same bytes."""
-    return {
-        "schema": SCHEMA,
-        "dataset": wanted.dataset.name,
-        "data_source": wanted.dataset.data_source,
-        "template": prepared.template,
-        "asks_for": wanted.template.asks_for if prepared.template else None,
-        "valid": None if wanted.test_input else wanted.valid,
-        "seed": wanted.seed,
-        "inputs": prepared.inputs,
-        "read": prepared.read,
-        "dropped": prepared.dropped,
-        "leaked": prepared.leaked,
-        "files": prepared.files,
-        "lengths": prepared.lengths,
-    }
 
 
 def problem_key(question: str) -> bytes:
@@ -169,12 +164,9 @@ def _usable_rows(
     Args:
         seen: Keys of the problems so far; a checksum of the answer each.
     """
-    dataset, rows = (
-        wanted.dataset,
-        InputRows(path, progress, {*wanted.dataset.fields, wanted.dataset.solution}),
-    )
+    dataset = wanted.dataset
     index = -1
-    for index, raw in enumerate(rows):
+    for index, raw in enumerate(input_rows(path, progress, {*dataset.fields, dataset.solution})):
         if index == 0:
             _require_shape(dataset, path, raw)
         question = text_of(raw, dataset.question)
@@ -189,22 +181,13 @@ def _usable_rows(
             prepared.drop(DUPLICATE if seen[key] == checksum else CONTRADICTION, path.name, index)
             continue
         seen[key] = checksum
-        yield (
-            key,
-            {
-                "data_source": dataset.data_source,
-                "prompt": wanted.template.chat(question),
-                "ability": "math",
-                "reward_model": {"style": "rule", "ground_truth": answer},
-                "extra_info": {
-                    "index": index,
-                    "question": question,
-                    "answer": _encodable(text_of(raw, dataset.solution) or ""),
-                },
-            },
-        )
+        solution = _encodable(text_of(raw, dataset.solution) or "")
+        chat, truth = wanted.template.chat(question), {"style": "rule", "ground_truth": answer}
+        extra = {"index": index, "question": question, "answer": solution}
+        made = {"data_source": dataset.data_source, "prompt": chat, "ability": "math"}
+        yield key, {**made, "reward_model": truth, "extra_info": extra}
     prepared.read[path.name] = index + 1
-    prepared.inputs[path.name] = rows.sha256
+    prepared.inputs[path.name] = hash_file(path)
 
 
 def _add(row: dict[str, Any], file: TrainerParquet) -> None:
@@ -226,31 +209,20 @@ def _require_shape(dataset: Dataset, path: Path, row: dict[str, Any]) -> None:
         f"The input is not {dataset.name}: row 0 has no field {' and no field '.join(missing)}",
         where=str(path),
         why=f"Its fields: {', '.join(sorted(map(str, row))[:12]) or 'none'}.",
-        hint=(
-            f"It looks like {like}: npu-rl data prepare {like} ..."
-            if like
-            else "Pass the dataset's own file."
-        )
-        + " Nothing was written.",
+        hint=f"It looks like {like}: npu-rl data prepare {like} ..."
+        if like
+        else "Pass the dataset's own file.",
     )
 
 
-def _require_rows(wanted: Wanted, prepared: PreparedFiles) -> None:
+def _require_rows(wanted: Wanted, prepared: PreparedFiles, rows: dict[str, int]) -> None:
     """Raise DataError if one of the files has no row: the trainer loads both."""
-    counts = ", ".join(
-        f"{prepared.count(reason)} {text}" for reason, text in REASONS.items() if prepared.count(reason)
-    )
-    read = sum(prepared.read.values())
-    for name, rows in prepared.rows.items():
-        if rows:
-            continue
+    for name in (name for name, count in rows.items() if not count):
         raise DataError(
             f"No row is left for {name}",
             where=str(wanted.test_input if wanted.test_input and name == TEST else wanted.input),
-            why=f"{read} rows read" + (f"; {counts}" if counts else ""),
-            hint="Pass another --test-fraction."
-            if sum(prepared.rows.values())
-            else "Pass the dataset's own file.",
+            why="; ".join([f"{sum(prepared.read.values())} rows read", *prepared.left_out()]),
+            hint="Pass another --test-fraction." if any(rows.values()) else "Pass the dataset's own file.",
         )
 
 

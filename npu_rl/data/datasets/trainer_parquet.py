@@ -12,27 +12,21 @@ from npu_rl.data.datasets.parquet_support import pyarrow
 
 ROWS_PER_GROUP = 2000
 
-COLUMNS = ("data_source", "prompt", "ability", "reward_model", "extra_info")
-
 
 def schema() -> Any:
     """Return the Arrow schema. It is the same for all datasets, so that verl can concatenate their files."""
     arrow, _ = pyarrow()
     text = arrow.string()
-    message = arrow.struct([("role", text), ("content", text)])
+    message = arrow.struct({"role": text, "content": text})
+    extra = {"split": text, "index": arrow.int64(), "question": text, "answer": text}
     return arrow.schema(
-        [
-            ("data_source", text),
-            ("prompt", arrow.list_(message)),
-            ("ability", text),
-            ("reward_model", arrow.struct([("style", text), ("ground_truth", text)])),
-            (
-                "extra_info",
-                arrow.struct(
-                    [("split", text), ("index", arrow.int64()), ("question", text), ("answer", text)]
-                ),
-            ),
-        ]
+        {
+            "data_source": text,
+            "prompt": arrow.list_(message),
+            "ability": text,
+            "reward_model": arrow.struct({"style": text, "ground_truth": text}),
+            "extra_info": arrow.struct(extra),
+        }
     )
 
 

@@ -20,87 +20,63 @@ class Download:
 
     Attributes:
         kind: dataset or model.
-        hub: Its name on the Hugging Face hub.
-        modelscope: Its name on ModelScope; "" if no document names one.
-        files: The files that are needed; empty for all.
         source: The documents that name it.
+        hub: Its name on the Hugging Face hub; "" if no document names one.
+        modelscope: Its name on ModelScope, likewise.
+        files: The files that are needed; empty for all.
         then: The command to run next.
     """
 
     name: str
     kind: str
-    hub: str
-    modelscope: str
     source: str
+    hub: str = ""
+    modelscope: str = ""
     files: tuple[str, ...] = ()
     then: str = ""
 
 
-_DEEPSEEK = "npu-rl weights cast {folder} {folder}-bf16"
+_CANN, _PAI = "cann-recipes-train", "Pai-Megatron-Patch"
+_R1_ZERO = "MindSpeed-RL docs/solutions/r1_zero_qwen25_7b.md (hub)"
+_EXAMPLES = "verl examples/data_preprocess"
+_DEEPSCALER, _MATH = "agentica-org/DeepScaleR-Preview-Dataset", "MATH-lighteval"
+_CAST = "npu-rl weights cast {folder} {folder}-bf16"
+_PREPARE = "npu-rl data prepare {} --input FILE --test FILE --output DIR"
 
-DOWNLOADS = {
-    one.name: one
-    for one in (
-        Download(
-            "deepscaler",
-            "dataset",
-            "agentica-org/DeepScaleR-Preview-Dataset",
-            "agentica-org/DeepScaleR-Preview-Dataset",
-            "MindSpeed-RL docs/solutions/r1_zero_qwen25_7b.md (hub), cann-recipes-train llm_rl/deepseek (ModelScope)",
-            ("deepscaler.json",),
-            "npu-rl data prepare deepscaler --input {folder}/deepscaler.json --output DIR",
-        ),
-        Download(
-            "gsm8k",
-            "dataset",
-            "openai/gsm8k",
-            "",
-            "verl examples/data_preprocess/gsm8k.py (hub)",
-            then="npu-rl data prepare gsm8k --input FILE --test FILE --output DIR",
-        ),
-        Download(
-            "math-lighteval",
-            "dataset",
-            "DigitalLearningGmbH/MATH-lighteval",
-            "AI-ModelScope/MATH-lighteval",
-            "verl examples/data_preprocess/math_dataset.py (hub), Pai-Megatron-Patch (ModelScope)",
-            then="npu-rl data prepare math-lighteval --input FILE --test FILE --output DIR",
-        ),
-        Download(
-            "deepseek-v3-base",
-            "model",
-            "deepseek-ai/DeepSeek-V3-Base",
-            "",
-            "DeepSeek-V3's README (hub)",
-            then=_DEEPSEEK,
-        ),
-        Download(
-            "deepseek-v3",
-            "model",
-            "deepseek-ai/DeepSeek-V3",
-            "deepseek-ai/DeepSeek-V3",
-            "cann-recipes-train (hub and ModelScope)",
-            then=_DEEPSEEK,
-        ),
-        Download(
-            "deepseek-v3-0324",
-            "model",
-            "",
-            "deepseek-ai/DeepSeek-V3-0324",
-            "Pai-Megatron-Patch (ModelScope)",
-            then=_DEEPSEEK,
-        ),
-        Download(
-            "qwen2.5-7b",
-            "model",
-            "Qwen/Qwen2.5-7B",
-            "",
-            "MindSpeed-RL docs/solutions/r1_zero_qwen25_7b.md (hub)",
-        ),
-        Download("qwen3-32b", "model", "", "Qwen/Qwen3-32B", "cann-recipes-train (ModelScope)"),
-        Download("qwen3-235b-a22b", "model", "", "Qwen/Qwen3-235B-A22B", "cann-recipes-train (ModelScope)"),
-    )
-}
+
+def _deepseek(name: str, source: str, hub: str = "", modelscope: str = "") -> Download:
+    return Download(name, "model", source, hub, modelscope, then=_CAST)
+
+
+_ALL = (
+    Download(
+        "deepscaler",
+        "dataset",
+        f"{_R1_ZERO}, {_CANN} llm_rl/deepseek (ModelScope)",
+        _DEEPSCALER,
+        _DEEPSCALER,
+        ("deepscaler.json",),
+        "npu-rl data prepare deepscaler --input {folder}/deepscaler.json --output DIR",
+    ),
+    Download(
+        "gsm8k", "dataset", f"{_EXAMPLES}/gsm8k.py (hub)", "openai/gsm8k", then=_PREPARE.format("gsm8k")
+    ),
+    Download(
+        "math-lighteval",
+        "dataset",
+        f"{_EXAMPLES}/math_dataset.py (hub), {_PAI} (ModelScope)",
+        f"DigitalLearningGmbH/{_MATH}",
+        f"AI-ModelScope/{_MATH}",
+        then=_PREPARE.format("math-lighteval"),
+    ),
+    _deepseek("deepseek-v3-base", "DeepSeek-V3's README (hub)", "deepseek-ai/DeepSeek-V3-Base"),
+    _deepseek("deepseek-v3", f"{_CANN} (hub and ModelScope)", *2 * ("deepseek-ai/DeepSeek-V3",)),
+    _deepseek("deepseek-v3-0324", f"{_PAI} (ModelScope)", modelscope="deepseek-ai/DeepSeek-V3-0324"),
+    Download("qwen2.5-7b", "model", _R1_ZERO, "Qwen/Qwen2.5-7B"),
+    Download("qwen3-32b", "model", f"{_CANN} (ModelScope)", modelscope="Qwen/Qwen3-32B"),
+    Download("qwen3-235b-a22b", "model", f"{_CANN} (ModelScope)", modelscope="Qwen/Qwen3-235B-A22B"),
+)
+DOWNLOADS = {one.name: one for one in _ALL}
 
 
 def of_kind(kind: str) -> dict[str, Download]:
@@ -115,16 +91,16 @@ def commands(one: Download, folder: Path, revision: str | None, mirror: str) -> 
         revision: A commit of the hub's repository; ModelScope has commits of its own, so it is not passed there.
         mirror: URL of a mirror of the hub.
     """
-    files = list(one.files)
-    target = str(folder)
     if one.hub:
         kind = ["--repo-type", "dataset"] if one.kind == "dataset" else []
         pinned = ["--revision", revision] if revision else []
-        from_hub = shlex.join(["hf", "download", one.hub, *files, *kind, *pinned, "--local-dir", target])
+        from_hub = shlex.join(
+            ["hf", "download", one.hub, *one.files, *kind, *pinned, "--local-dir", str(folder)]
+        )
         yield "hub", from_hub
     if one.modelscope:
         option = "--dataset" if one.kind == "dataset" else "--model"
-        argv = ["modelscope", "download", option, one.modelscope, *files, "--local_dir", target]
+        argv = ["modelscope", "download", option, one.modelscope, *one.files, "--local_dir", str(folder)]
         yield "modelscope", shlex.join(argv)
     if one.hub:
         yield "mirror", f"HF_ENDPOINT={shlex.quote(mirror)} {from_hub}"

@@ -64,12 +64,13 @@ def verify_download(
         raise DataError("No such folder", where=str(folder), hint="Download into it first.")
     found = VerifiedDownload(folder)
     stated = _stated(found)
-    files = {path.relative_to(folder).as_posix(): path for path in _files(folder)}
+    files = _files(folder)
+    if not files:
+        raise DataError("The folder has no files", where=str(folder), hint="Download into it first.")
     odd = sorted(name for name, path in files.items() if not path.is_file())
     found.faults += [f"{name}: a link that leads to no file, or a pipe or device" for name in odd]
-    files = {name: path for name, path in files.items() if name not in odd}
-    if not files and not odd:
-        raise DataError("The folder has no files", where=str(folder), hint="Download into it first.")
+    for name in odd:
+        del files[name]
     with disk_errors(folder):
         found.size = sum(path.stat().st_size for path in files.values())
         _hash_all(found, {name: files[name] for name in stated if name in files}, stated, progress)
@@ -92,12 +93,10 @@ def verify_download(
     return found
 
 
-def _files(folder: Path) -> list[Path]:
-    paths = []
-    for parent, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        paths += [Path(parent) / name for name in sorted(names) if not name.startswith(".")]
-    return paths
+def _files(folder: Path) -> dict[str, Path]:
+    """Return what is in a folder by name, but for folders and what is hidden."""
+    found = sorted(path.relative_to(folder) for path in folder.rglob("*") if not path.is_dir())
+    return {one.as_posix(): folder / one for one in found if not any(part[0] == "." for part in one.parts)}
 
 
 def _stated(found: VerifiedDownload) -> dict[str, str]:
