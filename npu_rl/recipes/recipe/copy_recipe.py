@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
 from npu_rl.common.bounded import read_if_file
 from npu_rl.common.bundled import data_root
-from npu_rl.common.disk import disk_errors, remove_tree
+from npu_rl.common.disk import disk_errors, write_atomically
 from npu_rl.common.errors import UsageError
 from npu_rl.common.yaml_documents.document_kind import RECIPE, find_bundled
 
@@ -37,26 +38,18 @@ def copy_recipe(name: str, target: Path | None = None) -> CopiedRecipe:
     Nothing is overwritten. Raises RecipeError for an unknown name, UsageError for a target that is taken or
     isn't a .yaml file, HostError for an error of the disk.
     """
-    source = find_bundled(RECIPE, name)
+    source, schema = find_bundled(RECIPE, name), data_root() / "recipes" / SCHEMA
     with disk_errors(Path(name) if target is None else target):
         path = _place(target, source.name)
-    schema = data_root() / "recipes" / SCHEMA
     beside = path.parent / SCHEMA
     with disk_errors(path):
-        raw, schema_raw = source.read_bytes(), schema.read_bytes()
-        try:
-            _write_new(path, raw)
-        except FileExistsError:
-            hint = "Name another file, or move that one away."
-            raise UsageError(f"{path} already exists", hint=hint) from None
-        try:
-            _write_new(beside, schema_raw)
-        except FileExistsError:
-            return CopiedRecipe(path, stale=None if read_if_file(beside) == schema_raw else beside)
-        except BaseException:
-            remove_tree(path)
-            raise
-    return CopiedRecipe(path, schema=beside)
+        if os.path.lexists(path):
+            raise UsageError(f"{path} already exists", hint="Name another file, or move that one away.")
+        write_atomically(path, source.read_bytes())
+        if not os.path.lexists(beside):
+            write_atomically(beside, schema.read_bytes())
+            return CopiedRecipe(path, schema=beside)
+        return CopiedRecipe(path, stale=None if read_if_file(beside) == schema.read_bytes() else beside)
 
 
 def _place(target: Path | None, name: str) -> Path:
@@ -68,14 +61,3 @@ def _place(target: Path | None, name: str) -> Path:
         make = shlex.join(["mkdir", "-p", str(path.parent)])
         raise UsageError(f"No such folder: {path.parent}", hint=f"Create it: {make}")
     return path
-
-
-def _write_new(path: Path, raw: bytes) -> None:
-    """Create a file. Raises FileExistsError; a failed write leaves no file behind."""
-    with path.open("xb") as stream:
-        try:
-            stream.write(raw)
-            stream.flush()
-        except BaseException:
-            remove_tree(path)
-            raise

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from pydantic import BaseModel
@@ -23,30 +23,23 @@ def derive_recipe(loaded: LoadedRecipe, recipe: Recipe, by: str) -> LoadedRecipe
     Args:
         by: The origin of the values that differ, as messages name it.
     """
-    writer = Origin(by, 0)
     origins: dict[KeyPath, Origin] = {(): loaded.origins[()]}
 
     def merged(new: Any, old: Any, written: Plain, path: KeyPath) -> Plain:
-        if isinstance(new, (BaseModel, Mapping)) and (now := _items(new)):
-            if path:
-                origins[path] = loaded.origins.get(path, writer)
-            before, texts = _items(old), _items(written)
-            order = [*(name for name in texts if name in now), *(name for name in now if name not in texts)]
-            return {
-                name: merged(now[name], before.get(name), texts.get(name), (*path, name)) for name in order
-            }
         if new == old and written is not None:
             origins.update((at, one) for at, one in loaded.origins.items() if at[: len(path)] == path)
             return written
-        origins[path] = writer
-        return _text(new)
+        origins[path] = loaded.origins[path] if path in loaded.origins and _items(new) else Origin(by, 0)
+        if not (now := _items(new)):
+            return _text(new)
+        before, texts = _items(old), _items(written)
+        order = sorted(now, key=lambda name: name not in texts)
+        return {name: merged(now[name], before.get(name), texts.get(name), (*path, name)) for name in order}
 
     data = merged(recipe, loaded.recipe, dict(loaded.data), ())
     assert isinstance(data, dict)
-    data.pop("extends", None)
-    return dataclasses.replace(
-        loaded, recipe=recipe, data=data, origins=origins, digest=recipe_digest(recipe)
-    )
+    data = {name: value for name, value in data.items() if name != "extends"}
+    return replace(loaded, recipe=recipe, data=data, origins=origins, digest=recipe_digest(recipe))
 
 
 def _items(value: Any) -> dict[str, Any]:

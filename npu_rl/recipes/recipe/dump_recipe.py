@@ -13,7 +13,6 @@ from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 
 _PLAIN = re.compile(r"(?!-+$)[A-Za-z0-9_./+-][A-Za-z0-9_./+@%=-]*(:[A-Za-z0-9_./+@%=-]+)*")
 _NULLS = ("null", "~")
-_SHORT_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}
 
 
 def recipe_yaml(loaded: LoadedRecipe) -> str:
@@ -53,13 +52,8 @@ def _flow(value: Plain) -> str:
 def _scalar(value: str) -> str:
     if not isinstance(value, Quoted) and _PLAIN.fullmatch(value) and value.lower() not in _NULLS:
         return value
-    return '"' + "".join(map(_escaped, value)) + '"'
-
-
-def _escaped(character: str) -> str:
-    if character in _SHORT_ESCAPES:
-        return _SHORT_ESCAPES[character]
-    return character if character.isprintable() else f"\\U{ord(character):08x}"
+    escapes = {one: f"\\U{ord(one):08x}" for one in value if one in '"\\' or not one.isprintable()}
+    return '"' + "".join(escapes.get(one, one) for one in value) + '"'
 
 
 def _comment(text: str) -> str:

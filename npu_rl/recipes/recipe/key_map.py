@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from npu_rl.common.yaml_documents.problems import KeyPath
 from npu_rl.common.yaml_documents.suggest import nearest
 from npu_rl.common.yaml_documents.validation_errors import model_of
-from npu_rl.recipes.recipe.recipe_fields import Key
+from npu_rl.recipes.recipe.recipe_fields import Key, key_of
 from npu_rl.recipes.recipe.schema import Recipe
 
 _SHARES = ("algorithm.gamma", "algorithm.lam")  # discounts, for which a recipe has no key
@@ -79,15 +79,9 @@ def check_range(trainer_key: str, value: Any) -> str | None:
         return "must be from 0 to 1"
     word = recipe_key_of(trainer_key)
     field = _fields().get(word) if word else None
-    if (
-        field is None
-        or field.annotation is None
-        or any(
-            isinstance(item, Key) and item.more for item in field.metadata
-        )  # it has other numbers than the trainer
-        or isinstance(value, bool)
-        or not isinstance(value, (int, float))
-    ):
+    if field is None or field.annotation is None or type(value) not in (int, float):
+        return None
+    if (key := key_of(field)) and key.more:  # it has other numbers than the trainer
         return None
     try:
         TypeAdapter(field.annotation).validate_python(value)
@@ -132,5 +126,4 @@ def _values(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, FieldInf
 
 def _keys(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, tuple[Key | None, bool]]]:
     for dotted, field in _values(model, prefix):
-        key = next((item for item in field.metadata if isinstance(item, Key)), None)
-        yield dotted, (key, getattr(field.annotation, "__origin__", None) is dict)
+        yield dotted, (key_of(field), getattr(field.annotation, "__origin__", None) is dict)

@@ -15,11 +15,10 @@ quotes bash makes the home folder of the ~ in `seed=~`).
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from dataclasses import dataclass, replace
+from typing import Any
 
 from npu_rl.common.errors import UsageError
 from npu_rl.common.masking import masked_argument
@@ -76,11 +75,10 @@ class CommandLineOverride:
         for part in reversed(self.path):
             data = {part: data}
         assert isinstance(data, dict)
-        lines: dict[KeyPath, int] = dict.fromkeys(self._parent_paths(), 0)
-        lines.update(((*self.path, *place), 0) for place in self.places)
-        return Document(self.origin, data, lines)
+        places = [*self._above(), *((*self.path, *place) for place in self.places)]
+        return Document(self.origin, data, dict.fromkeys(places, 0))
 
-    def _parent_paths(self) -> list[KeyPath]:
+    def _above(self) -> list[KeyPath]:
         return [self.path[:length] for length in range(len(self.path))]
 
     def apply(
@@ -96,9 +94,7 @@ class CommandLineOverride:
         """
         if self.path[0] in SECTIONS_OF_VERL and len(self.path) > 1 and own_paths is not None:
             path = (OVERRIDES, ".".join(self.path))
-            own = dataclasses.replace(
-                self, path=path, value=_trainer_value(path, self.value, self.null_words)
-            )
+            own = replace(self, path=path, value=_trainer_value(path, self.value, self.null_words))
             return own.apply(root, problems, own_paths)
         fault = unknown_key(self.path, Recipe, suggested_key)
         if fault is not None:
@@ -113,10 +109,10 @@ class CommandLineOverride:
         document = self.document()
         make_absolute(document, own_paths or ())
         found: list[Problem] = []
-        result = overlay(root, document, found, self._parent_paths())
+        result = overlay(root, document, found, self._above())
         if self.value is None:
             message = _NOTHING_TO_REMOVE + (_NULL_HINT if self.path[0] == OVERRIDES else "")
-            found = [dataclasses.replace(problem, message=message) for problem in found]
+            found = [replace(problem, message=message) for problem in found]
         problems.extend(found)
         return result
 
@@ -135,37 +131,49 @@ def has_own_keys(root: Node) -> bool:
 def parse_overrides(arguments: Sequence[str]) -> list[CommandLineOverride]:
     """Parse the arguments, in order. Raises UsageError with every invalid one."""
     result: list[CommandLineOverride] = []
-    faults: list[_InvalidArgument] = []
+    faults: list[tuple[str, str, str]] = []
     seen: dict[tuple[str, ...], str] = {}
     for text in arguments:
         try:
             override = _parse(text)
             if first := seen.get(override.path):
-                _refuse(text, f"the key is given twice, first by {_short(first)}", "Keep one of them.")
-        except _InvalidArgument as fault:
-            faults.append(fault)
+                raise _Invalid(f"the key is given twice, first by {_short(first)}", "Keep one of them.")
+        except _Invalid as fault:
+            faults.append((_short(text), fault.why, fault.hint))
         else:
             seen[override.path] = text
             result.append(override)
     if faults:
-        raise _usage_error(faults)
+        one = len(faults) == 1
+        raise UsageError(
+            f"Invalid argument '{faults[0][0]}'" if one else f"{len(faults)} invalid arguments",
+            where=COMMAND_LINE_PLACE,
+            why="\n".join(why if one else f"{text}: {why}" for text, why, _ in faults),
+            hint="\n".join(dict.fromkeys(hint for _, _, hint in faults)),
+        )
     return result
+
+
+class _Invalid(Exception):
+    def __init__(self, why: str, hint: str = _SYNTAX_HINT) -> None:
+        super().__init__(why)
+        self.why, self.hint = why, hint
 
 
 def _parse(text: str) -> CommandLineOverride:
     key, equals, raw = text.partition("=")
     if not equals:
-        _refuse(text, "it has no '='")
-    path = _path(text, key)
+        raise _Invalid("it has no '='")
+    path = _path(key, _short(raw))
     from npu_rl.common.yaml_documents.yaml_reader import NotYaml, read_value
 
     try:
         value, places, null_words = read_value(raw)
     except NotYaml as error:
         hint = "Write it as in a recipe's file; in quotes if it holds signs of YAML, such as '\"a: b\"'"
-        _refuse(text, f"the value can't be read: {error.why}", hint)
+        raise _Invalid(f"the value can't be read: {error.why}", hint) from None
     if value is None and not raw.strip():
-        _refuse(text, "it gives no value", f"Write {key}=null to remove it, or {key}='\"\"' for empty text.")
+        raise _Invalid("it gives no value", f"Write {key}=null to remove it, or {key}='\"\"' for empty text.")
     value = _trainer_value(path, value, null_words)
     return CommandLineOverride(text, path, value, tuple(places), null_words)
 
@@ -185,70 +193,47 @@ def _trainer_value(path: KeyPath, value: Plain, null_words: Collection[KeyPath])
     return value
 
 
-def _path(text: str, key: str) -> tuple[str, ...]:
+def _path(key: str, value: str) -> tuple[str, ...]:
     name = re.sub(r"^\+{1,2}", "", key)
     parts = tuple(name.split("."))
     if not all(parts):
-        _refuse(text, "a part of the key is empty" if name else "the key is empty")
+        raise _Invalid("a part of the key is empty" if name else "the key is empty")
     if len(parts) > DEPTH_LIMIT:
-        _refuse(text, f"the key has more than {DEPTH_LIMIT} parts")
+        raise _Invalid(f"the key has more than {DEPTH_LIMIT} parts")
     if name.startswith("~"):
-        _refuse(text, "Hydra's ~ is not supported", f"Write {name[1:]}=null to remove the key.")
-    first, rest = parts[0], parts[1:]
-    if name == key and first == "extends":
-        _refuse(text, "the files are read before the command line", "Write `extends:` into a recipe.")
-    if name == key and first == OVERRIDES:
-        return (OVERRIDES, _trainer_key(text, ".".join(rest))) if rest else (OVERRIDES,)
-    if name == key and first in sections():
-        return parts
-    if name == key:
-        _refuse_unless_trainer_key(text, parts)
-    return OVERRIDES, _trainer_key(text, name)
+        raise _Invalid("Hydra's ~ is not supported", f"Write {name[1:]}=null to remove the key.")
+    trainer_key = name
+    if name == key:  # without a plus
+        if parts[0] == "extends":
+            raise _Invalid("the files are read before the command line", "Write `extends:` into a recipe.")
+        if parts == (OVERRIDES,) or (parts[0] != OVERRIDES and parts[0] in sections()):
+            return parts
+        if parts[0] == OVERRIDES:
+            trainer_key = ".".join(parts[1:])
+        else:
+            _refuse_misspelt(name, parts, value)
+    if not _TRAINER_KEY.fullmatch(trainer_key):
+        named = "is not a key of a trainer: names of letters, digits, '_' and '-', with dots"
+        raise _Invalid(f"{shown(trainer_key)} {named}")
+    return OVERRIDES, trainer_key
 
 
-def _refuse_unless_trainer_key(text: str, parts: tuple[str, ...]) -> None:
-    dotted, value = ".".join(parts), f"={_short(text.partition('=')[2])}"
+def _refuse_misspelt(name: str, parts: Sequence[str], value: str) -> None:
+    """Refuse a word without dots, which is no key of a trainer, and a section like one of the recipe's."""
     if len(parts) == 1:
-        meant = suggest_keys(dotted)[:3] or nearest_names(dotted, [*sections(), *dotted_keys()], 1)
-        better = " or ".join(f"{name}{value}" for name in meant)
-        why = f"a recipe has no key {shown(dotted)}{question(meant)}"
-        _refuse(text, why, f"Write {better}." if meant else _KEYS_HINT)
-    near = nearest(parts[0], sections(), _SECTION_SIMILARITY)
-    if near:
-        better = ".".join((near, *parts[1:]))
-        why = f"a recipe has no section {shown(parts[0])}{question([better])}"
-        other = f"overrides.{dotted}{value} if it is a key of the trainer"
-        _refuse(text, why, f"Write {better}{value}, or {other}.")
-
-
-def _trainer_key(text: str, key: str) -> str:
-    if not _TRAINER_KEY.fullmatch(key):
-        _refuse(
-            text, f"{shown(key)} is not a key of a trainer: names of letters, digits, '_' and '-', with dots"
+        meant = suggest_keys(name)[:3] or nearest_names(name, [*sections(), *dotted_keys()], 1)
+        what, last = f"key {shown(name)}", ""
+    else:
+        near = nearest(parts[0], sections(), _SECTION_SIMILARITY)
+        if near is None:
+            return
+        meant = [".".join((near, *parts[1:]))]
+        what, last = (
+            f"section {shown(parts[0])}",
+            f", or overrides.{name}={value} if it is a key of the trainer",
         )
-    return key
-
-
-class _InvalidArgument(Exception):
-    def __init__(self, text: str, why: str, hint: str) -> None:
-        super().__init__(why)
-        self.text = text
-        self.why = why
-        self.hint = hint
-
-
-def _refuse(text: str, why: str, hint: str = _SYNTAX_HINT) -> NoReturn:
-    raise _InvalidArgument(text, why, hint)
-
-
-def _usage_error(faults: Sequence[_InvalidArgument]) -> UsageError:
-    first = faults[0]
-    if len(faults) == 1:
-        what = f"Invalid argument '{_short(first.text)}'"
-        return UsageError(what, where=COMMAND_LINE_PLACE, why=first.why, hint=first.hint)
-    why = "\n".join(f"{_short(fault.text)}: {fault.why}" for fault in faults)
-    hint = "\n".join(dict.fromkeys(fault.hint for fault in faults))
-    return UsageError(f"{len(faults)} invalid arguments", where=COMMAND_LINE_PLACE, why=why, hint=hint)
+    hint = f"Write {' or '.join(f'{one}={value}' for one in meant)}{last}." if meant else _KEYS_HINT
+    raise _Invalid(f"a recipe has no {what}{question(meant)}", hint)
 
 
 def _short(text: str) -> str:

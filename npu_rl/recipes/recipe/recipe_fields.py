@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic.fields import FieldInfo
 
 from npu_rl.common.yaml_documents.quoted_text import Quoted
 from npu_rl.common.yaml_documents.scalar_types import AnyText as AnyText
@@ -58,19 +59,42 @@ class Key:
         return self.both + (self.megatron if megatron else self.fsdp)
 
 
-def key(
-    *both: str, fsdp: str | tuple[str, ...] = (), megatron: str | tuple[str, ...] = (), more: int = 0
-) -> Key:
-    """Return a Key; a single name needs no tuple."""
-    return Key(both, _several(fsdp), _several(megatron), more)
+def setting(
+    section: str,
+    description: str,
+    *both: str,
+    fsdp: str | tuple[str, ...] = (),
+    megatron: str | tuple[str, ...] = (),
+    more: int = 0,
+    default: Any = None,
+    min_length: int | None = None,
+) -> Any:
+    """Return a field that is written to keys of the trainer. Left out, it is None: the trainer's own default.
+
+    Args:
+        section: What all of the keys begin with, with the dot.
+    """
+
+    def below(names: str | tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(section + name for name in ((names,) if isinstance(names, str) else names))
+
+    extra: Any = {"key": Key(below(both), below(fsdp), below(megatron), more)}
+    return Field(default=default, description=description, json_schema_extra=extra, min_length=min_length)
 
 
-def _several(names: str | tuple[str, ...]) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else names
+def of_both(description: str, name: str) -> Any:
+    """Return a field of Megatron that is written to the actor and to the reference."""
+    return setting("actor_rollout_ref.", description, megatron=(f"actor.{name}", f"ref.{name}"))
+
+
+def key_of(field: FieldInfo) -> Key | None:
+    """Return the trainer's keys that a field is written to; None if it is npu-rl's own."""
+    extra: Any = field.json_schema_extra
+    return extra["key"] if extra else None
 
 
 def optional(description: str) -> Any:
-    """Return a field that is None where a recipe leaves it out: the trainer's own default."""
+    """Return a field of npu-rl's own that is None where a recipe leaves it out."""
     return Field(default=None, description=description)
 
 

@@ -8,15 +8,16 @@ verl 0.5.0 (`verl/trainer/config/`); a check compares them with the tree of the 
 # No `from __future__ import annotations`: pydantic would compile and evaluate the text of each annotation.
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from npu_rl.common.errors import RecipeError
 from npu_rl.common.yaml_documents import scalar_types
 from npu_rl.common.yaml_documents.strict_model import Fault, Strict
 from npu_rl.recipes.recipe import recipe_fields as f
-from npu_rl.recipes.recipe.recipe_fields import key
+from npu_rl.recipes.recipe.recipe_fields import setting
 from npu_rl.recipes.recipe.schema_model_and_data import Data, Model, Reward
 from npu_rl.recipes.recipe.schema_rollout import Rollout
 from npu_rl.recipes.recipe.schema_run import (
@@ -30,48 +31,16 @@ from npu_rl.recipes.recipe.schema_run import (
 from npu_rl.recipes.recipe.schema_trainer import Trainer
 from npu_rl.recipes.recipe.schema_training import Actor, Algorithm, Offload, Optimizer, Reference
 
-_A = "actor_rollout_ref.actor"
+_trainer = partial(setting, "trainer.")
 _NEEDED_OF_VERL = ("model", "data", "rollout", "actor", "optimizer")
 SECTIONS_OF_VERL = (*_NEEDED_OF_VERL, "algorithm", "reference", "offload", "logging")
+_OF_VERL = (
+    *((name,) for name in SECTIONS_OF_VERL),
+    *(("reward", name) for name in ("function", "arguments", "manager")),
+    ("checkpoint", "keep"),
+)
 _ABSENT: Any = None  # required of verl's trainer, by `rules`, and dropped for one with keys of its own
 _NO_MEANING = "has no meaning where the trainer's keys are its own (trainer.keys)"
-
-
-def _refused(*keys: str) -> dict[str, Any]:
-    """Return the JSON Schema of a mapping without these keys."""
-    return {"not": {"anyOf": [{"required": [name]} for name in keys]}}
-
-
-def _needs_word(given: dict[str, Any], *words: str) -> dict[str, Any]:
-    """Return the JSON Schema: what has `given` has a key of the trainer for the word."""
-    shape: dict[str, Any] = {"required": [words[-1]]}
-    for word in reversed(("trainer", "keys", *words[:-1])):
-        shape = {"required": [word], "properties": {word: shape}}
-    return {"if": given, "then": shape}
-
-
-# The `rules` of Recipe on trainer.keys as JSON Schema.
-_BY_KEYS: dict[str, Any] = {
-    "if": {"required": ["trainer"], "properties": {"trainer": {"required": ["keys"]}}},
-    "then": {
-        "allOf": [
-            _refused(*SECTIONS_OF_VERL),
-            {"properties": {"reward": _refused("function", "arguments", "manager"), "checkpoint": _refused("keep")}},
-            _needs_word({"required": ["seed"]}, "seed"),
-            _needs_word(
-                {"required": ["checkpoint"], "properties": {"checkpoint": {"required": ["every"]}}},
-                "checkpoint", "every",
-            ),
-        ]
-    },
-    "else": {"required": list(_NEEDED_OF_VERL)},
-}  # fmt: skip
-
-# The rule of Recipe on GPUs.
-_MEMORY_OF_GPUS: dict[str, Any] = {
-    "if": {"properties": {"device": {"const": "cuda"}}},
-    "then": {"properties": {"cluster": {"required": ["die_memory_gb"]}}},
-}
 
 
 class AbsentSection(RecipeError, AttributeError):
@@ -80,8 +49,6 @@ class AbsentSection(RecipeError, AttributeError):
 
 class Recipe(Strict):
     """A recipe as written: one run, from the manifest to the last override."""
-
-    model_config = ConfigDict(json_schema_extra={**_BY_KEYS, "allOf": [_MEMORY_OF_GPUS]})
 
     schema_: scalar_types.SchemaVersion = Field(
         alias="schema", description="Version of the recipe's format: 1."
@@ -93,9 +60,13 @@ class Recipe(Strict):
     )
     manifest: f.Text = Field(description="The manifest whose tree this is for.")
     device: Literal["npu", "cuda", "cpu"] = Field(description="The kind of device that it runs on.")
-    steps: Annotated[f.Positive, key("trainer.total_training_steps")] = Field(description="Steps to train.")
-    seed: Annotated[f.Whole, key("data.seed", megatron=f"{_A}.megatron.seed")] = Field(
-        default=1, description="Seed for the data's order, sampling, and made-up models and data."
+    steps: f.Positive = _trainer("Steps to train.", "total_training_steps", default=...)
+    seed: f.Whole = setting(
+        "",
+        "Seed for the data's order, sampling, and made-up models and data.",
+        "data.seed",
+        megatron="actor_rollout_ref.actor.megatron.seed",
+        default=1,
     )
     benchmark: f.Switch = Field(
         default=False,
@@ -135,14 +106,11 @@ class Recipe(Strict):
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Fault]:
         """Yield errors of a GPU cluster, and of sections that are missing or don't apply to the trainer."""
         yield from _faults_of_gpus(data)
-        trainer = data.get("trainer")
-        keys = trainer.get("keys") if isinstance(trainer, Mapping) else None
-        if keys is None:
-            for name in _NEEDED_OF_VERL:
-                if name not in data:
-                    yield (name,), f"required key {name!r} is missing"
+        if _has(data, ("trainer", "keys")):
+            yield from _faults_beside_own_keys(data, data["trainer"]["keys"])
         else:
-            yield from _faults_beside_own_keys(data, keys)
+            missing = [name for name in _NEEDED_OF_VERL if name not in data]
+            yield from (((name,), f"required key {name!r} is missing") for name in missing)
 
     def model_post_init(self, context: Any, /) -> None:
         """Drop defaults of sections that don't apply to a trainer with its own keys."""
@@ -182,29 +150,25 @@ def _faults_of_gpus(data: Mapping[str, Any]) -> Iterator[Fault]:
     if cluster.get("dies_per_card", 1) not in (1, "1"):
         yield ("cluster", "dies_per_card"), "must be 1 where the device is cuda: a GPU is one device"
     if cluster.get("die_memory_gb") is None:
-        text = "die_memory_gb has to be given where the device is cuda: GPUs differ in memory"
-        yield ("cluster",), text
+        yield ("cluster",), "die_memory_gb has to be given where the device is cuda: GPUs differ in memory"
 
 
 def _faults_beside_own_keys(data: Mapping[str, Any], keys: object) -> Iterator[Fault]:
     """Yield errors of settings for verl's keys, and of words that the trainer has no key for."""
-    for name in SECTIONS_OF_VERL:
-        if name in data:
-            yield (name,), f"{name} {_NO_MEANING}: set the trainer's own keys under overrides"
-    for section, names in (("reward", ("function", "arguments", "manager")), ("checkpoint", ("keep",))):
-        given = data.get(section)
-        for name in names:
-            if isinstance(given, Mapping) and name in given:
-                yield (section, name), f"{section}.{name} {_NO_MEANING}"
-    own = keys if isinstance(keys, Mapping) else {}
-    of_checkpoint = own.get("checkpoint")
-    checkpoint = data.get("checkpoint")
-    if "seed" in data and "seed" not in own:
-        yield ("seed",), "the trainer has no key for it: set trainer.keys.seed to the key it is written to"
-    if (
-        isinstance(checkpoint, Mapping)
-        and "every" in checkpoint
-        and not (isinstance(of_checkpoint, Mapping) and "every" in of_checkpoint)
-    ):
-        text = "the trainer has no key for it: set trainer.keys.checkpoint.every to the key it is written to"
-        yield ("checkpoint", "every"), text
+    for path in _OF_VERL:
+        if _has(data, path):
+            name = ".".join(path)
+            yield path, f"{name} {_NO_MEANING}: set the trainer's own keys under overrides"
+    for word in (("seed",), ("checkpoint", "every")):
+        if _has(data, word) and not _has(keys, word):
+            name = ".".join(word)
+            yield word, f"the trainer has no key for it: set trainer.keys.{name} to the key it is written to"
+
+
+def _has(data: object, path: tuple[str, ...]) -> bool:
+    """Return whether raw data has a key path."""
+    for name in path:
+        if not isinstance(data, Mapping) or name not in data:
+            return False
+        data = data[name]
+    return True

@@ -3,32 +3,24 @@
 # No `from __future__ import annotations`: pydantic would compile and evaluate the text of each annotation.
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from functools import partial
+from typing import Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from npu_rl.common.yaml_documents.strict_model import Fault, Strict
 from npu_rl.recipes.recipe import recipe_fields as f
-from npu_rl.recipes.recipe.recipe_fields import key
+from npu_rl.recipes.recipe.recipe_fields import setting
 
-_A, _F = "actor_rollout_ref.actor", "actor_rollout_ref.ref"
-_M = "actor_rollout_ref.model"
-
-# The `rules` of Model and Data as JSON Schema.
-_ONE_MODEL: dict[str, Any] = {"oneOf": [{"required": ["path"]}, {"required": ["make"]}]}
-_ONE_SOURCE: dict[str, Any] = {
-    "oneOf": [{"required": ["train"]}, {"required": ["make"]}],
-    "dependentRequired": {"train": ["test"]},
-}
+_model = partial(setting, "actor_rollout_ref.model.")
+_data = partial(setting, "data.")
 
 
 class Model(Strict):
     """The model that is trained: a folder in Hugging Face's layout, or one made up for rehearsals."""
 
-    model_config = ConfigDict(json_schema_extra=_ONE_MODEL)
-
-    path: Annotated[f.Text | None, key(f"{_M}.path")] = f.optional(
-        "Folder of the model, from the recipe's folder if it begins with ./; or a name on a hub."
+    path: f.Text | None = _model(
+        "Folder of the model, from the recipe's folder if it begins with ./; or a name on a hub.", "path"
     )
     make: (
         Literal["tiny-deepseek-v3", "tiny-deepseek-v3-sums", "tiny-qwen2", "tiny-qwen3", "tiny-qwen3-moe"]
@@ -47,27 +39,25 @@ class Model(Strict):
         ]
         | None
     ) = f.optional("The published model, if its config.json is not available.")
-    trust_remote_code: Annotated[f.Switch | None, key(f"{_M}.trust_remote_code")] = f.optional(
-        "Run code that comes with the model."
+    trust_remote_code: f.Switch | None = _model("Run code that comes with the model.", "trust_remote_code")
+    remove_padding: f.Switch | None = _model(
+        "Pack sequences without padding (needs flash attention).", "use_remove_padding"
     )
-    remove_padding: Annotated[f.Switch | None, key(f"{_M}.use_remove_padding")] = f.optional(
-        "Pack sequences without padding (needs flash attention)."
+    recompute: f.Switch | None = _model(
+        "Recompute activations in the backward pass (fsdp).", fsdp="enable_gradient_checkpointing"
     )
-    recompute: Annotated[f.Switch | None, key(fsdp=f"{_M}.enable_gradient_checkpointing")] = f.optional(
-        "Recompute activations in the backward pass (fsdp)."
+    load_weights: f.Switch | None = f.of_both(
+        "Load the model's weights; false keeps random ones (megatron).", "load_weight"
     )
-    load_weights: Annotated[f.Switch | None, key(megatron=(f"{_A}.load_weight", f"{_F}.load_weight"))] = (
-        f.optional("Load the model's weights; false keeps random ones (megatron).")
+    checkpoint: f.Text | None = f.of_both(
+        "Folder of a Megatron dist checkpoint to load (megatron).", "megatron.dist_checkpointing_path"
     )
-    checkpoint: Annotated[
-        f.Text | None,
-        key(megatron=(f"{_A}.megatron.dist_checkpointing_path", f"{_F}.megatron.dist_checkpointing_path")),
-    ] = f.optional("Folder of a Megatron dist checkpoint to load (megatron).")
-    config: Annotated[
-        dict[f.Text, f.Scalar],
-        # Megatron's workers read nothing else of it (verl/workers/megatron_workers.py at 0.5.0)
-        key(fsdp=f"{_M}.override_config", megatron=f"{_M}.override_config.model_config"),
-    ] = Field(default={}, description="Values of the model's config.json to override.")
+    config: dict[f.Text, f.Scalar] = _model(
+        "Values of the model's config.json to override.",
+        fsdp="override_config",
+        megatron="override_config.model_config",
+        default={},
+    )
 
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Fault]:
@@ -78,37 +68,25 @@ class Model(Strict):
 class Data(Strict):
     """The prompts: Parquet files as verl reads them, or questions made up for rehearsals."""
 
-    model_config = ConfigDict(json_schema_extra=_ONE_SOURCE)
-
-    train: Annotated[f.OneOrMore[f.Text] | None, key("data.train_files")] = f.optional(
-        "Parquet files to train on; relative to the recipe if they begin with ./"
+    train: f.OneOrMore[f.Text] | None = _data(
+        "Parquet files to train on; relative to the recipe if they begin with ./", "train_files"
     )
-    test: Annotated[f.OneOrMore[f.Text] | None, key("data.val_files")] = f.optional(
-        "Parquet files to validate on."
-    )
+    test: f.OneOrMore[f.Text] | None = _data("Parquet files to validate on.", "val_files")
     make: Literal["digit-questions", "boxed-sums"] | None = f.optional(
         "Make up small sums instead (needs no download); boxed-sums are scored as deepscaler's."
     )
     rows: f.Positive = Field(default=512, description="Number of questions to make up.")
-    batch: Annotated[f.Positive | None, key("data.train_batch_size")] = f.optional(
-        "Prompts per step, over all devices."
+    batch: f.Positive | None = _data("Prompts per step, over all devices.", "train_batch_size")
+    prompt_length: f.Positive | None = _data("Longest prompt, in tokens.", "max_prompt_length")
+    response_length: f.Positive | None = _data("Longest response, in tokens.", "max_response_length")
+    overlong: Literal["error", "left", "right", "middle"] | None = _data(
+        "Treatment of a longer prompt: an error, or cut at the left, right or middle.", "truncation"
     )
-    prompt_length: Annotated[f.Positive | None, key("data.max_prompt_length")] = f.optional(
-        "Longest prompt, in tokens."
+    filter_overlong: f.Switch | None = _data(
+        "Leave longer prompts out before training.", "filter_overlong_prompts"
     )
-    response_length: Annotated[f.Positive | None, key("data.max_response_length")] = f.optional(
-        "Longest response, in tokens."
-    )
-    overlong: Annotated[Literal["error", "left", "right", "middle"] | None, key("data.truncation")] = (
-        f.optional("Treatment of a longer prompt: an error, or cut at the left, right or middle.")
-    )
-    filter_overlong: Annotated[f.Switch | None, key("data.filter_overlong_prompts")] = f.optional(
-        "Leave longer prompts out before training."
-    )
-    shuffle: Annotated[f.Switch | None, key("data.shuffle")] = f.optional("Shuffle the prompts.")
-    loader_workers: Annotated[f.Count | None, key("data.dataloader_num_workers")] = f.optional(
-        "Processes that read prompts."
-    )
+    shuffle: f.Switch | None = _data("Shuffle the prompts.", "shuffle")
+    loader_workers: f.Count | None = _data("Processes that read prompts.", "dataloader_num_workers")
 
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Fault]:
@@ -128,12 +106,10 @@ class Reward(Strict):
         "FILE.py:NAME. ./ is beside the recipe, else in the workspace's code. "
         "Left out: the trainer's own score for the data source."
     )
-    arguments: Annotated[dict[f.Text, f.Scalar], key("custom_reward_function.reward_kwargs")] = Field(
-        default={}, description="Keyword arguments of the function."
+    arguments: dict[f.Text, f.Scalar] = setting(
+        "", "Keyword arguments of the function.", "custom_reward_function.reward_kwargs", default={}
     )
-    manager: Annotated[f.Text | None, key("reward_model.reward_manager")] = f.optional(
-        "The trainer's reward manager."
-    )
+    manager: f.Text | None = setting("", "The trainer's reward manager.", "reward_model.reward_manager")
     goal: f.Number | None = f.optional("Mean reward the run has to reach; it fails if it doesn't.")
 
 

@@ -2,15 +2,16 @@
 
 # No `from __future__ import annotations`: pydantic would compile and evaluate the text of each annotation.
 
+from functools import partial
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
 from npu_rl.common.yaml_documents.strict_model import Strict
 from npu_rl.recipes.recipe import recipe_fields as f
-from npu_rl.recipes.recipe.recipe_fields import key
+from npu_rl.recipes.recipe.recipe_fields import setting
 
-_R = "actor_rollout_ref.rollout"
+_rollout = partial(setting, "actor_rollout_ref.rollout.")
 _OTHER_ENGINES = ("sglang", "trtllm")  # verl/workers/rollout/replica.py@v0.8.0
 
 Engine = Literal["hf", "vllm"]
@@ -27,74 +28,57 @@ def _supported(value: object) -> object:
 class Validation(Strict):
     """Sampling of responses for validation."""
 
-    responses: Annotated[f.Positive | None, key(f"{_R}.val_kwargs.n")] = f.optional("Responses per prompt.")
-    sample: Annotated[f.Switch | None, key(f"{_R}.val_kwargs.do_sample")] = f.optional(
-        "Sample instead of taking the likeliest token."
+    responses: f.Positive | None = _rollout("Responses per prompt.", "val_kwargs.n")
+    sample: f.Switch | None = _rollout(
+        "Sample instead of taking the likeliest token.", "val_kwargs.do_sample"
     )
-    temperature: Annotated[f.NotNegative | None, key(f"{_R}.val_kwargs.temperature")] = f.optional(
-        "Sampling temperature."
-    )
-    top_p: Annotated[f.Share | None, key(f"{_R}.val_kwargs.top_p")] = f.optional("Nucleus sampling.")
-    top_k: Annotated[f.OrAll | None, key(f"{_R}.val_kwargs.top_k")] = f.optional(
-        "Likeliest tokens to sample from; -1 is all."
-    )
+    temperature: f.NotNegative | None = _rollout("Sampling temperature.", "val_kwargs.temperature")
+    top_p: f.Share | None = _rollout("Nucleus sampling.", "val_kwargs.top_p")
+    top_k: f.OrAll | None = _rollout("Likeliest tokens to sample from; -1 is all.", "val_kwargs.top_k")
 
 
 class Rollout(Strict):
     """Generation of responses."""
 
-    engine: Annotated[Engine, BeforeValidator(_supported), key(f"{_R}.name")] = Field(
-        description="hf: transformers, in the training process. vllm: vLLM's engine."
+    engine: Annotated[Engine, BeforeValidator(_supported)] = _rollout(
+        "hf: transformers, in the training process. vllm: vLLM's engine.", "name", default=...
     )
-    responses: Annotated[f.Positive, key(f"{_R}.n")] = Field(
-        description="Responses per prompt (the group's size)."
+    responses: f.Positive = _rollout("Responses per prompt (the group's size).", "n", default=...)
+    temperature: f.NotNegative | None = _rollout("Sampling temperature.", "temperature")
+    top_p: f.Share | None = _rollout("Nucleus sampling.", "top_p")
+    top_k: f.OrAll | None = _rollout(
+        "Likeliest tokens to sample from; -1 is all (vllm), 0 is all (hf).", "top_k"
     )
-    temperature: Annotated[f.NotNegative | None, key(f"{_R}.temperature")] = f.optional(
-        "Sampling temperature."
+    tensor_parallel: f.Positive | None = _rollout(
+        "Devices that share one copy of the weights.", "tensor_model_parallel_size"
     )
-    top_p: Annotated[f.Share | None, key(f"{_R}.top_p")] = f.optional("Nucleus sampling.")
-    top_k: Annotated[f.OrAll | None, key(f"{_R}.top_k")] = f.optional(
-        "Likeliest tokens to sample from; -1 is all (vllm), 0 is all (hf)."
+    micro_batch: f.Positive | None = _rollout("Responses generated at once (hf).", "micro_batch_size")
+    log_prob_micro_batch: f.Positive | None = _rollout(
+        "Responses per device whose log probabilities are computed at once.",
+        "log_prob_micro_batch_size_per_gpu",
     )
-    tensor_parallel: Annotated[f.Positive | None, key(f"{_R}.tensor_model_parallel_size")] = f.optional(
-        "Devices that share one copy of the weights."
+    memory_share: f.Share | None = _rollout(
+        "Share of a die's memory for the engine.", "gpu_memory_utilization"
     )
-    micro_batch: Annotated[f.Positive | None, key(f"{_R}.micro_batch_size")] = f.optional(
-        "Responses generated at once (hf)."
+    max_sequences: f.Positive | None = _rollout("Sequences the engine decodes at once.", "max_num_seqs")
+    max_batched_tokens: f.Positive | None = _rollout(
+        "Tokens of one forward pass of the engine.", "max_num_batched_tokens"
     )
-    log_prob_micro_batch: Annotated[f.Positive | None, key(f"{_R}.log_prob_micro_batch_size_per_gpu")] = (
-        f.optional("Responses per device whose log probabilities are computed at once.")
+    max_length: f.Positive | None = _rollout("Longest sequence, prompt and response.", "max_model_len")
+    chunked_prefill: f.Switch | None = _rollout("Prefill long prompts in chunks.", "enable_chunked_prefill")
+    eager: f.Switch | None = _rollout("No graphs.", "enforce_eager")
+    free_cache: f.Switch | None = _rollout(
+        "Give the engine's memory back while the actor trains.", "free_cache_engine"
     )
-    memory_share: Annotated[f.Share | None, key(f"{_R}.gpu_memory_utilization")] = f.optional(
-        "Share of a die's memory for the engine."
+    ignore_end: f.Switch | None = _rollout("Generate to the full length (benchmarks only).", "ignore_eos")
+    log_probs: f.Switch | None = _rollout(
+        "Report the rollout's log probabilities, to compare with the actor's.", "calculate_log_probs"
     )
-    max_sequences: Annotated[f.Positive | None, key(f"{_R}.max_num_seqs")] = f.optional(
-        "Sequences the engine decodes at once."
+    load_format: f.Text | None = _rollout(
+        "Source of the engine's first weights, such as auto or dummy.", "load_format"
     )
-    max_batched_tokens: Annotated[f.Positive | None, key(f"{_R}.max_num_batched_tokens")] = f.optional(
-        "Tokens of one forward pass of the engine."
-    )
-    max_length: Annotated[f.Positive | None, key(f"{_R}.max_model_len")] = f.optional(
-        "Longest sequence, prompt and response."
-    )
-    chunked_prefill: Annotated[f.Switch | None, key(f"{_R}.enable_chunked_prefill")] = f.optional(
-        "Prefill long prompts in chunks."
-    )
-    eager: Annotated[f.Switch | None, key(f"{_R}.enforce_eager")] = f.optional("No graphs.")
-    free_cache: Annotated[f.Switch | None, key(f"{_R}.free_cache_engine")] = f.optional(
-        "Give the engine's memory back while the actor trains."
-    )
-    ignore_end: Annotated[f.Switch | None, key(f"{_R}.ignore_eos")] = f.optional(
-        "Generate to the full length (benchmarks only)."
-    )
-    log_probs: Annotated[f.Switch | None, key(f"{_R}.calculate_log_probs")] = f.optional(
-        "Report the rollout's log probabilities, to compare with the actor's."
-    )
-    load_format: Annotated[f.Text | None, key(f"{_R}.load_format")] = f.optional(
-        "Source of the engine's first weights, such as auto or dummy."
-    )
-    dtype: Annotated[f.Text | None, key(f"{_R}.dtype")] = f.optional("Its number format.")
-    engine_arguments: Annotated[dict[f.Text, f.Scalar], key(f"{_R}.engine_kwargs.vllm")] = Field(
-        default={}, description="More arguments of vLLM's engine."
+    dtype: f.Text | None = _rollout("Its number format.", "dtype")
+    engine_arguments: dict[f.Text, f.Scalar] = _rollout(
+        "More arguments of vLLM's engine.", "engine_kwargs.vllm", default={}
     )
     validation: Validation = Field(default=Validation(), description="Sampling for validation.")

@@ -3,14 +3,16 @@
 # No `from __future__ import annotations`: pydantic would compile and evaluate the text of each annotation.
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from functools import partial
+from typing import Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 
 from npu_rl.common.yaml_documents.strict_model import Fault, Strict
 from npu_rl.recipes.recipe import recipe_fields as f
-from npu_rl.recipes.recipe.recipe_fields import key
+from npu_rl.recipes.recipe.recipe_fields import setting
 
+_trainer = partial(setting, "trainer.")
 _DIES_PER_CARD = 2  # an Atlas A3 card; the older ones have one
 _MOST_DIES = 100_000  # of all machines: process groups and layouts are counted rank by rank
 
@@ -18,8 +20,8 @@ _MOST_DIES = 100_000  # of all machines: process groups and layouts are counted 
 class Cluster(Strict):
     """The machines. A die is what the trainer calls a GPU; an Atlas A3 card has two, a GPU is one."""
 
-    nodes: Annotated[f.Positive, key("trainer.nnodes")] = Field(default=1, description="Machines.")
-    dies: Annotated[f.Positive, key("trainer.n_gpus_per_node")] = Field(description="Dies per machine.")
+    nodes: f.Positive = _trainer("Machines.", "nnodes", default=1)
+    dies: f.Positive = _trainer("Dies per machine.", "n_gpus_per_node", default=...)
     dies_per_card: f.Positive = Field(default=1, description="2 on Atlas A3; for tokens per second and card.")
     die_memory_gb: f.AboveZero = Field(
         default=64.0,
@@ -53,41 +55,43 @@ class Cluster(Strict):
 class Logging(Strict):
     """Output that is written during the run."""
 
-    backends: Annotated[f.OneOrMore[f.Name], key("trainer.logger")] = Field(
+    backends: f.OneOrMore[f.Name] = _trainer(
+        "The trainer's loggers; console is what npu-rl reads and is always on.",
+        "logger",
         default=["console", "tensorboard"],
         min_length=1,
-        description="The trainer's loggers; console is what npu-rl reads and is always on.",
     )
-    project: Annotated[f.Text | None, key("trainer.project_name")] = Field(
-        default="npu-rl", description="Name of the project in those that have projects."
+    project: f.Text | None = _trainer(
+        "Name of the project in those that have projects.", "project_name", default="npu-rl"
     )
     samples: f.Samples = Field(
         default=True,
         description="Write prompts, responses and scores to samples/: true for those of every step and validation, "
         "validation for those of validations alone, which the trainer decodes anyway.",
     )
-    validate_every: Annotated[f.Whole | None, key("trainer.test_freq")] = Field(
-        default=-1, description="Steps between validations; -1 is never."
+    validate_every: f.Whole | None = _trainer(
+        "Steps between validations; -1 is never.", "test_freq", default=-1
     )
-    validate_first: Annotated[f.Switch | None, key("trainer.val_before_train")] = Field(
-        default=False, description="Validate before the first step."
+    validate_first: f.Switch | None = _trainer(
+        "Validate before the first step.", "val_before_train", default=False
     )
 
 
 class Checkpoint(Strict):
     """State that a later `--resume` needs."""
 
-    every: Annotated[f.Whole | None, key("trainer.save_freq")] = Field(
-        default=-1, description="Steps between checkpoints; -1 is never: a crash then loses everything."
+    every: f.Whole | None = _trainer(
+        "Steps between checkpoints; -1 is never: a crash then loses everything.", "save_freq", default=-1
     )
     # verl deletes down to one less than its number before it writes the next (verl/utils/checkpoint/
     # fsdp_checkpoint_manager.py:204 and megatron_checkpoint_manager.py:367@v0.5.0): 1 would leave none while it writes,
     # until verl's 1430cb9a0 (#4873, January 2026), from which on 1 stays 1 (checkpoints_kept.py).
-    keep: Annotated[
-        f.Positive | None, key("trainer.max_actor_ckpt_to_keep", "trainer.max_critic_ckpt_to_keep", more=1)
-    ] = f.optional(
+    keep: f.Positive | None = _trainer(
         "Whole checkpoints to have at every moment, also while the next is written: the disk has to hold "
-        "one more. All if left out."
+        "one more. All if left out.",
+        "max_actor_ckpt_to_keep",
+        "max_critic_ckpt_to_keep",
+        more=1,
     )
 
 

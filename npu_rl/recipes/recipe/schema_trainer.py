@@ -5,20 +5,13 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from npu_rl.common.yaml_documents import scalar_types
 from npu_rl.common.yaml_documents.strict_model import Fault, Strict
 from npu_rl.recipes.recipe import recipe_fields as f
 
 _OF_OWN_KEYS = ("arguments", "resume", "sections", "paths", "layout", "validate", "log", "metrics")
-_TRAINER_SHAPE: dict[str, Any] = {
-    "dependentRequired": {
-        **{word: ["keys"] for word in _OF_OWN_KEYS},
-        "keys": ["config"],
-        "arguments": ["keys", "config_path"],
-    }
-}
 
 
 class ClusterKeys(Strict):
@@ -66,8 +59,6 @@ class LayoutKeys(Strict):
 
 class Trainer(Strict):
     """The program that is run, and which of its Hydra configurations it starts from."""
-
-    model_config = ConfigDict(json_schema_extra=_TRAINER_SHAPE)
 
     module: f.Text = Field(default="verl.trainer.main_ppo", description="Module with the entry point.")
     config: f.Text | None = f.optional(

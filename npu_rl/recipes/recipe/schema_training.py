@@ -2,75 +2,64 @@
 
 # No `from __future__ import annotations`: pydantic would compile and evaluate the text of each annotation.
 
+from functools import partial
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
 from npu_rl.common.yaml_documents.strict_model import Strict
 from npu_rl.recipes.recipe import recipe_fields as f
-from npu_rl.recipes.recipe.recipe_fields import Key, key
+from npu_rl.recipes.recipe.recipe_fields import setting
 
-_A, _F = "actor_rollout_ref.actor", "actor_rollout_ref.ref"
-
-
-def _of_both(name: str) -> Key:
-    """Return the key of Megatron's part of the actor and of the reference."""
-    return key(megatron=(f"{_A}.megatron.{name}", f"{_F}.megatron.{name}"))
+_algorithm = partial(setting, "algorithm.")
+_actor = partial(setting, "actor_rollout_ref.actor.")
+_reference = partial(setting, "actor_rollout_ref.ref.")
 
 
 class Algorithm(Strict):
     """The policy-gradient algorithm."""
 
-    estimator: Annotated[f.Text | None, key("algorithm.adv_estimator")] = Field(
-        default="grpo", description="Advantage estimator."
+    estimator: f.Text | None = _algorithm("Advantage estimator.", "adv_estimator", default="grpo")
+    divide_by_std: f.Switch | None = _algorithm(
+        "Divide a group's advantages by their standard deviation.", "norm_adv_by_std_in_grpo"
     )
-    divide_by_std: Annotated[f.Switch | None, key("algorithm.norm_adv_by_std_in_grpo")] = f.optional(
-        "Divide a group's advantages by their standard deviation."
-    )
-    kl_in_reward: Annotated[f.Switch | None, key("algorithm.use_kl_in_reward")] = f.optional(
-        "Take the KL penalty off the reward."
-    )
-    kl_coefficient: Annotated[f.NotNegative | None, key("algorithm.kl_ctrl.kl_coef")] = f.optional(
-        "Weight of that penalty."
-    )
+    kl_in_reward: f.Switch | None = _algorithm("Take the KL penalty off the reward.", "use_kl_in_reward")
+    kl_coefficient: f.NotNegative | None = _algorithm("Weight of that penalty.", "kl_ctrl.kl_coef")
 
 
 class Parallel(Strict):
     """Placement of the actor and the reference on the dies."""
 
-    tensor: Annotated[f.Positive | None, _of_both("tensor_model_parallel_size")] = f.optional(
-        "Tensor parallel size (megatron)."
+    tensor: f.Positive | None = f.of_both(
+        "Tensor parallel size (megatron).", "megatron.tensor_model_parallel_size"
     )
-    pipeline: Annotated[f.Positive | None, _of_both("pipeline_model_parallel_size")] = f.optional(
-        "Pipeline parallel size (megatron)."
+    pipeline: f.Positive | None = f.of_both(
+        "Pipeline parallel size (megatron).", "megatron.pipeline_model_parallel_size"
     )
-    context: Annotated[f.Positive | None, _of_both("context_parallel_size")] = f.optional(
-        "Context parallel size (megatron)."
+    context: f.Positive | None = f.of_both(
+        "Context parallel size (megatron).", "megatron.context_parallel_size"
     )
-    expert: Annotated[f.Positive | None, _of_both("expert_model_parallel_size")] = f.optional(
-        "Expert parallel size (megatron)."
+    expert: f.Positive | None = f.of_both(
+        "Expert parallel size (megatron).", "megatron.expert_model_parallel_size"
     )
-    expert_tensor: Annotated[f.Positive | None, _of_both("expert_tensor_parallel_size")] = f.optional(
-        "Tensor parallel size of the experts (megatron)."
+    expert_tensor: f.Positive | None = f.of_both(
+        "Tensor parallel size of the experts (megatron).", "megatron.expert_tensor_parallel_size"
     )
-    shard: Annotated[f.OrMinusOne | None, key(fsdp=f"{_A}.fsdp_config.fsdp_size")] = f.optional(
-        "Devices that one copy of the weights is sharded over; -1 is all (fsdp)."
+    shard: f.OrMinusOne | None = _actor(
+        "Devices that one copy of the weights is sharded over; -1 is all (fsdp).",
+        fsdp="fsdp_config.fsdp_size",
     )
-    sequence: Annotated[f.Positive | None, key(fsdp=f"{_A}.ulysses_sequence_parallel_size")] = f.optional(
-        "Ulysses sequence parallel size (fsdp)."
+    sequence: f.Positive | None = _actor(
+        "Ulysses sequence parallel size (fsdp).", fsdp="ulysses_sequence_parallel_size"
     )
 
 
 class KlLoss(Strict):
     """The KL term of the actor's loss."""
 
-    use: Annotated[f.Switch, key(f"{_A}.use_kl_loss")] = Field(
-        default=True, description="Add a KL term to the actor's loss."
-    )
-    coefficient: Annotated[f.NotNegative | None, key(f"{_A}.kl_loss_coef")] = f.optional("Its weight.")
-    kind: Annotated[f.Text | None, key(f"{_A}.kl_loss_type")] = f.optional(
-        "Its estimator, such as low_var_kl."
-    )
+    use: f.Switch = _actor("Add a KL term to the actor's loss.", "use_kl_loss", default=True)
+    coefficient: f.NotNegative | None = _actor("Its weight.", "kl_loss_coef")
+    kind: f.Text | None = _actor("Its estimator, such as low_var_kl.", "kl_loss_type")
 
 
 _OTHER_STRATEGIES = ("mindspeed", "torchtitan", "veomni")  # verl/trainer/config/model_engine@v0.8.0
@@ -89,72 +78,67 @@ def _supported_strategy(value: object) -> object:
 class Actor(Strict):
     """The policy that is trained."""
 
-    strategy: Annotated[
-        Literal["fsdp", "fsdp2", "megatron"], BeforeValidator(_supported_strategy), key(f"{_A}.strategy")
-    ] = Field(description="The training backend.")
-    mini_batch: Annotated[f.Positive | None, key(f"{_A}.ppo_mini_batch_size")] = f.optional(
-        "Prompts per update, over all devices."
+    strategy: Annotated[Literal["fsdp", "fsdp2", "megatron"], BeforeValidator(_supported_strategy)] = _actor(
+        "The training backend.", "strategy", default=...
     )
-    micro_batch: Annotated[f.Positive | None, key(f"{_A}.ppo_micro_batch_size_per_gpu")] = f.optional(
-        "Responses per device in one forward and backward pass."
+    mini_batch: f.Positive | None = _actor("Prompts per update, over all devices.", "ppo_mini_batch_size")
+    micro_batch: f.Positive | None = _actor(
+        "Responses per device in one forward and backward pass.", "ppo_micro_batch_size_per_gpu"
     )
-    epochs: Annotated[f.Positive | None, key(f"{_A}.ppo_epochs")] = f.optional("Passes over one batch.")
-    clip_ratio: Annotated[f.NotNegative | None, key(f"{_A}.clip_ratio")] = f.optional("PPO's clip range.")
-    entropy: Annotated[f.NotNegative | None, key(f"{_A}.entropy_coeff")] = f.optional(
-        "Weight of the entropy bonus."
-    )
+    epochs: f.Positive | None = _actor("Passes over one batch.", "ppo_epochs")
+    clip_ratio: f.NotNegative | None = _actor("PPO's clip range.", "clip_ratio")
+    entropy: f.NotNegative | None = _actor("Weight of the entropy bonus.", "entropy_coeff")
     kl_loss: KlLoss | None = f.optional("The KL term of the loss.")
-    compile: Annotated[f.Switch | None, key(f"{_A}.use_torch_compile")] = f.optional(
-        "Use torch.compile in training."
-    )
+    compile: f.Switch | None = _actor("Use torch.compile in training.", "use_torch_compile")
     parallel: Parallel = Field(default=Parallel(), description="Its distribution over the devices.")
-    transformer: Annotated[
-        dict[f.Text, f.Scalar], key(megatron=f"{_A}.megatron.override_transformer_config")
-    ] = Field(default={}, description="Values of Megatron's and MindSpeed's configuration (megatron).")
+    transformer: dict[f.Text, f.Scalar] = _actor(
+        "Values of Megatron's and MindSpeed's configuration (megatron).",
+        megatron="megatron.override_transformer_config",
+        default={},
+    )
 
 
 class Reference(Strict):
     """The frozen policy the KL term compares with."""
 
-    micro_batch: Annotated[f.Positive | None, key(f"{_F}.log_prob_micro_batch_size_per_gpu")] = f.optional(
-        "Responses per device whose log probabilities are computed at once."
+    micro_batch: f.Positive | None = _reference(
+        "Responses per device whose log probabilities are computed at once.",
+        "log_prob_micro_batch_size_per_gpu",
     )
 
 
 class Optimizer(Strict):
     """The actor's optimizer."""
 
-    lr: Annotated[f.AboveZero, key(f"{_A}.optim.lr")] = Field(description="Learning rate.")
-    weight_decay: Annotated[f.NotNegative | None, key(f"{_A}.optim.weight_decay")] = f.optional(
-        "Weight decay."
+    lr: f.AboveZero = _actor("Learning rate.", "optim.lr", default=...)
+    weight_decay: f.NotNegative | None = _actor("Weight decay.", "optim.weight_decay")
+    clip: f.NotNegative | None = _actor(
+        "Largest norm of the gradient.", fsdp="grad_clip", megatron="optim.clip_grad"
     )
-    clip: Annotated[f.NotNegative | None, key(fsdp=f"{_A}.grad_clip", megatron=f"{_A}.optim.clip_grad")] = (
-        f.optional("Largest norm of the gradient.")
+    warmup_steps: f.OrAll | None = _actor(
+        "Steps until the learning rate is reached.", "optim.lr_warmup_steps"
     )
-    warmup_steps: Annotated[f.OrAll | None, key(f"{_A}.optim.lr_warmup_steps")] = f.optional(
-        "Steps until the learning rate is reached."
+    schedule: f.Text | None = _actor(
+        "Its course after the warmup, such as constant or cosine.",
+        fsdp="optim.warmup_style",
+        megatron="optim.lr_decay_style",
     )
-    schedule: Annotated[
-        f.Text | None, key(fsdp=f"{_A}.optim.warmup_style", megatron=f"{_A}.optim.lr_decay_style")
-    ] = f.optional("Its course after the warmup, such as constant or cosine.")
 
 
 class Offload(Strict):
     """State that is kept in host memory while it isn't used."""
 
-    parameters: Annotated[
-        f.Switch | None,
-        key(fsdp=f"{_A}.fsdp_config.param_offload", megatron=f"{_A}.megatron.param_offload"),
-    ] = f.optional("The actor's weights.")
-    gradients: Annotated[f.Switch | None, key(megatron=f"{_A}.megatron.grad_offload")] = f.optional(
-        "The actor's gradients (megatron). verl 55e3c5b reads the key nowhere: "
-        "it frees them with the weights."
+    parameters: f.Switch | None = _actor(
+        "The actor's weights.", fsdp="fsdp_config.param_offload", megatron="megatron.param_offload"
     )
-    optimizer: Annotated[
-        f.Switch | None,
-        key(fsdp=f"{_A}.fsdp_config.optimizer_offload", megatron=f"{_A}.megatron.optimizer_offload"),
-    ] = f.optional("The optimizer's state.")
-    reference: Annotated[
-        f.Switch | None,
-        key(fsdp=f"{_F}.fsdp_config.param_offload", megatron=f"{_F}.megatron.param_offload"),
-    ] = f.optional("The reference's weights.")
+    gradients: f.Switch | None = _actor(
+        "The actor's gradients (megatron). verl 55e3c5b reads the key nowhere: "
+        "it frees them with the weights.",
+        megatron="megatron.grad_offload",
+    )
+    optimizer: f.Switch | None = _actor(
+        "The optimizer's state.", fsdp="fsdp_config.optimizer_offload", megatron="megatron.optimizer_offload"
+    )
+    reference: f.Switch | None = _reference(
+        "The reference's weights.", fsdp="fsdp_config.param_offload", megatron="megatron.param_offload"
+    )

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from npu_rl.common.yaml_documents.problems import KeyPath, dotted
-from npu_rl.recipes.recipe.recipe_fields import Key
+from npu_rl.recipes.recipe.recipe_fields import Key, key_of
 from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.recipes.recipe.schema_trainer import OwnKeys
 from npu_rl.recipes.trainer_code.config_location import ConfigLocation
@@ -168,5 +168,4 @@ def _keys_without_effect(model: BaseModel, path: KeyPath, megatron: bool) -> Ite
 
 def _values(model: BaseModel) -> Iterator[tuple[str, Any, Key | None]]:
     for name, field in type(model).model_fields.items():
-        key = next((item for item in field.metadata if isinstance(item, Key)), None)
-        yield field.alias or name, getattr(model, name), key
+        yield field.alias or name, getattr(model, name), key_of(field)
