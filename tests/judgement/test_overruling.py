@@ -68,13 +68,13 @@ def test_an_exception_without_effect_is_a_note() -> None:
 
 
 def test_an_unknown_rule_is_an_error_with_the_nearest() -> None:
-    (one,) = judge(loaded("plan.except.rolout-ports=x")).findings
+    (one,) = judge(loaded("plan.except.port-overlap=x")).findings
     assert (one.rule, one.severity) == ("unknown-rule", Severity.ERROR)
-    assert "did you mean 'rollout-ports'" in one.message
+    assert "did you mean 'ports-overlap'" in one.message
 
 
 @pytest.mark.parametrize(
-    "given", ["plan.except.rollout-ports=", "plan.except.HCCL=x", "plan.exept.rollout-ports=x"]
+    "given", ["plan.except.ports-overlap=", "plan.except.HCCL=x", "plan.exept.ports-overlap=x"]
 )
 def test_what_is_no_exception(given: str) -> None:
     with pytest.raises(NpuRlError):
@@ -109,7 +109,6 @@ def test_every_rule_has_its_ground() -> None:
     changes = (
         "adaptations.on-policy-logprob=true",
         "actor.transformer.moe_grouped_gemm=true",
-        "env.VLLM_USE_V1=0",
         "env.D2D_DATA_TRANSFER=1",
         "env.MASTER_PORT=29500",
         "rollout.engine_arguments.additional_config.ascend_scheduler_config={enabled: true}",

@@ -63,15 +63,11 @@ class Tokens:
     Attributes:
         sequences: Responses of a step.
         longest: Tokens if every prompt and response has its full length.
-        prompts: The share of prompts in `longest`.
-        answers: The share of responses in `longest`.
         per_engine: `longest` per rollout engine; None if their number is not known.
     """
 
     sequences: int
     longest: int
-    prompts: int
-    answers: int
     per_engine: int | None
 
 
@@ -106,11 +102,4 @@ def tokens_of(facts: PlanInputs) -> Tokens | None:
     if not (facts.generated and prompt and response):
         return None
     longest = facts.generated * (prompt + response)
-    engines = facts.engines
-    return Tokens(
-        facts.generated,
-        longest,
-        facts.generated * prompt,
-        facts.generated * response,
-        longest // engines if engines else None,
-    )
+    return Tokens(facts.generated, longest, longest // facts.engines if facts.engines else None)

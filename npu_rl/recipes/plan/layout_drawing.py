@@ -11,6 +11,10 @@ from npu_rl.recipes.sizing.process_groups import Ranks, rollout_members, train_g
 from npu_rl.recipes.sizing.weight_sizes import stage_ranges
 
 _GROUPS_SHOWN = 3  # groups of one kind that are written out
+_NAMES = {
+    **{"tensor": "TP", "context": "CP", "data": "DP", "pipeline": "PP"},
+    **{"expert_tensor": "ETP", "expert": "EP", "expert_data": "EDP"},
+}
 _WIDTH = 78  # with the two columns it is indented by
 
 
@@ -41,27 +45,15 @@ def _megatron_lines(facts: PlanInputs, layout: Parallelism, memory: Memory | Non
     for number, layers in enumerate(ranges):
         yield _stage_line(facts, number, layers, each, memory)
     yield "groups (ranks):"
-    names = {
-        "tensor": "TP",
-        "context": "CP",
-        "data": "DP",
-        "pipeline": "PP",
-        "expert_tensor": "ETP",
-        "expert": "EP",
-        "expert_data": "EDP",
-    }
     for kind, groups in train_members(layout).items():
-        yield _group_line(names[kind], groups)
+        yield _group_line(_NAMES[kind], groups)
 
 
 def _stage_line(facts: PlanInputs, number: int, layers: range, each: int, memory: Memory | None) -> str:
     assert facts.layout is not None and facts.shape is not None
     begin, dies = number * each, facts.recipe.cluster.dies
-    ends = []
-    if number == 0:
-        ends.append("embedding")
-    if number == facts.layout.train.pipeline - 1:
-        ends.append("head")
+    last = facts.layout.train.pipeline - 1
+    ends = [name for name, at in (("embedding", 0), ("head", last)) if at == number]
     counts = f"{layers.start}-{layers.stop - 1} ({len(layers)})" if layers else "none"
     experts = facts.shape.experts // facts.layout.train.expert if facts.shape.experts else 0
     parameters = f"{sum(memory.stages[number].counts.values()) / 1e9:.3f} B" if memory else "?"
@@ -84,10 +76,9 @@ def _rollout_lines(facts: PlanInputs, layout: Parallelism) -> Iterator[str]:
     times = f" x {copies} copies" if copies != 1 else ""
     yield f"rollout: {layout.world} dies = TP{rollout.tensor} x DP{rollout.data}{times}{divided}"
     yield "groups (ranks):"
-    names = {"tensor": "TP", "data": "DP", "expert": "EP"}
     for kind, groups in rollout_members(rollout, layout.world).items():
         if kind != "expert" or experts:
-            yield _group_line(names[kind], groups)
+            yield _group_line(_NAMES[kind], groups)
 
 
 def _group_line(name: str, groups: Sequence[Ranks]) -> str:

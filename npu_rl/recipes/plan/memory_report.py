@@ -19,8 +19,6 @@ RANGE = (
 )
 """What the ends of a phase's range rest on. tests/plan/test_measured.py holds the figures."""
 
-_SHORT = {"dense layers": "dense", "shared experts": "shared"}  # in the heads of a table of 80 columns
-
 
 def memory_json(memory: Memory) -> dict[str, Any]:
     """Return the memory as JSON, in bytes. `estimates` lists the ids of the estimated parts."""
@@ -96,12 +94,6 @@ def memory_text(memory: Memory) -> Iterator[str]:
             f"  {number:>5}  {sum(one.counts.values()) / 1e6:>8.1f} M  {gb(one.weights):<8}  {gb(one.gradients):<9}  "
             f"{gb(one.states):<9}  {gb(total(one.on_host))}"
         )
-    yield "  parameters by component, in millions:"
-    yield from _component_lines(memory)
-    if memory.engine is not None:
-        counts = ", ".join(f"{name} {count / 1e6:.1f} M" for name, count in memory.engine.counts.items())
-        yield "Parameters of a die in the rollout"
-        yield from _wrapped(f"{sum(memory.engine.counts.values()) / 1e9:.2f} B: {counts}")
     for phase in filter(None, map(memory.worst, PhaseName)):
         yield f"At once on a die, {phase.name.label}: {_size_text(phase)}"
         yield (
@@ -126,20 +118,6 @@ def checkpoints_text(checkpoints: Checkpoints) -> str:
     """Return one line on the number and size of checkpoints."""
     kept = "all kept" if checkpoints.kept == checkpoints.written else f"{checkpoints.kept} kept"
     return f"Checkpoints: {checkpoints.written} of {gb(checkpoints.each)}, {kept}: {gb(checkpoints.disk)} at once"
-
-
-def _component_lines(memory: Memory) -> Iterator[str]:
-    """Yield a table of each stage's parameters by component, each column as wide as it needs to be."""
-    names = list(dict.fromkeys(name for one in memory.stages for name in one.counts))
-    columns = [
-        [_SHORT.get(name, name), *(f"{one.counts[name] / 1e6:.1f}" for one in memory.stages)]
-        for name in names
-    ]
-    widths = [max(map(len, column)) for column in columns]
-    for number, cells in enumerate(zip(*columns, strict=True)):
-        stage = "stage" if number == 0 else str(number - 1)
-        row = "  ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
-        yield f"  {stage:>5}  {row}"
 
 
 def _size_text(phase: Phase) -> str:

@@ -5,15 +5,8 @@ from __future__ import annotations
 import math
 
 from npu_rl.recipes.memory.training_memory import has_reference
-from npu_rl.recipes.plan.rules.pins import (
-    AGENT_LOOP,
-    CHUNKS_EVENLY,
-    ENGINE_WORKERS,
-    SERVERS,
-    TRAINER,
-    VERL,
-    servers,
-)
+from npu_rl.recipes.plan.rules import pins
+from npu_rl.recipes.plan.rules.pins import servers
 from npu_rl.recipes.plan.rules.rule import Broken, broken, rule
 from npu_rl.recipes.recipe.key_map import recipe_key_of
 from npu_rl.recipes.sizing.micro_batches import OLD_LOG_PROB, REFERENCE_LOG_PROB, UPDATE
@@ -25,7 +18,9 @@ _WORKERS, _MANAGER = f"{ROLLOUT}.agent.num_workers", f"{ROLLOUT}.agent.agent_loo
 _V1 = "trainer.use_v1"
 _BYPASS = "algorithm.rollout_correction.bypass_mode"  # the old log-probs are the rollout's
 # From verl 0.8 on, ReMax's greedy responses are generated together with the sampled ones.
-_WITH_BASELINE = Place(TRAINER, "DataProto.concat([gen_batch_output, gen_baseline_batch])", CHUNKS_EVENLY)
+_WITH_BASELINE = Place(
+    pins.TRAINER, "DataProto.concat([gen_batch_output, gen_baseline_batch])", pins.CHUNKS_EVENLY
+)
 # Of verl 0.7 and older, which split a batch unevenly; the trainer v1 of 0.9 fills it up to a multiple.
 _OLD_WORKERS = "verl/workers/fsdp_workers.py"
 _REPEATS = "repeat_times=self.config.actor_rollout_ref.rollout.n, interleave=True"
@@ -36,7 +31,7 @@ def _generated_word(facts: PlanInputs) -> tuple[str, str]:
     return (GENERATED, f"overrides.{GENERATED}") if GENERATED in facts.given else (_BATCH, "data.batch")
 
 
-@rule(Place(TRAINER, _REPEATS, (*VERL, *SERVERS)))
+@rule(Place(pins.TRAINER, _REPEATS, (*pins.VERL, *pins.SERVERS)))
 def _responses_per_prompt(facts: PlanInputs) -> Broken:
     if (each := facts.whole(_EACH)) is not None and each < 1:
         yield broken(f"{each} responses of each prompt", f"set overrides.{_EACH} to 1 or more", _EACH)
@@ -53,7 +48,7 @@ def _mini_batch_divisible_by_dp(facts: PlanInputs) -> Broken:
 
 @rule(
     servers("verl/utils/tensordict_utils.py", "assert tensordict.batch_size[0] % mini_batch_size == 0"),
-    servers(ENGINE_WORKERS, "mini_batch_size_per_gpu = mini_batch_size // self.engine"),
+    servers(pins.ENGINE_WORKERS, "mini_batch_size_per_gpu = mini_batch_size // self.engine"),
 )
 def _batch_divisible_by_mini_batch(facts: PlanInputs) -> Broken:
     prompts, mini = facts.whole(_BATCH) or 0, facts.whole(_MINI)
@@ -86,7 +81,7 @@ def _micro_batch_divides_share(facts: PlanInputs) -> Broken:
             yield broken(f"micro batches of {micro} of a replica's {share} responses", fix, key)
 
 
-@rule(servers(ENGINE_WORKERS, "assert self.config.actor.use_dynamic_bsz == self.config.rollout"))
+@rule(servers(pins.ENGINE_WORKERS, "assert self.config.actor.use_dynamic_bsz == self.config.rollout"))
 def _dynamic_batches_agree(facts: PlanInputs) -> Broken:
     """Check that micro batches are packed by tokens in both passes of the actor or in neither."""
     keys = (f"{ROLLOUT}.log_prob_use_dynamic_bsz", f"{ACTOR}.use_dynamic_bsz")
@@ -96,7 +91,7 @@ def _dynamic_batches_agree(facts: PlanInputs) -> Broken:
         yield broken(figures, f"set overrides.{keys[0]} to {str(update).lower()}", *keys)
 
 
-@rule(Place(TRAINER, 'self.config.data.get("gen_batch_size"', VERL))
+@rule(Place(pins.TRAINER, 'self.config.data.get("gen_batch_size"', pins.VERL))
 def _generated_batch_is_trained(facts: PlanInputs) -> Broken:
     """Advise if a step trains on a batch other than data.batch because no filter selects groups.
 
@@ -122,8 +117,8 @@ def _batch_divisible_by_rollout_dp(facts: PlanInputs) -> Broken:
 
 
 @rule(
-    Place(AGENT_LOOP, "prompts.chunk(len(self.agent_loop_workers))", CHUNKS_EVENLY),
-    Place("verl/protocol.py", "only support equal chunk.", CHUNKS_EVENLY),
+    Place(pins.AGENT_LOOP, "prompts.chunk(len(self.agent_loop_workers))", pins.CHUNKS_EVENLY),
+    Place("verl/protocol.py", "only support equal chunk.", pins.CHUNKS_EVENLY),
 )
 def _batch_divisible_by_agent_workers(facts: PlanInputs) -> Broken:
     """Check that a step's responses divide evenly among the workers that send them to vLLM's servers.

@@ -4,34 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from npu_rl.recipes.plan.rules.pins import (
-    ADDITIONAL,
-    AGENT_LOOP,
-    ANY_ASCEND,
-    ASCEND,
-    ASCEND_CONFIG,
-    ASCEND_SERVERS,
-    PLUGIN,
-    R1_ZERO,
-    SERVER,
-    SERVERS,
-    SPMD,
-    UNPATCHED,
-    VERL,
-)
+from npu_rl.recipes.plan.rules import pins
 from npu_rl.recipes.plan.rules.rule import Broken, broken, rule, without
 from npu_rl.recipes.sizing.plan_inputs import ROLLOUT, PlanInputs
 from npu_rl.recipes.trainer_code.citations import Place
 
 _ADDITIONAL = f"{ROLLOUT}.engine_kwargs.vllm.additional_config"
-_GRAPH, _SCHEDULER = f"{_ADDITIONAL}.torchair_graph_config", f"{_ADDITIONAL}.ascend_scheduler_config"
+_GRAPH = f"{_ADDITIONAL}.torchair_graph_config"
 _RECIPE_GRAPH = "rollout.engine_arguments.additional_config.torchair_graph_config"
 _EAGER, _FREES = f"{ROLLOUT}.enforce_eager", f"{ROLLOUT}.free_cache_engine"
 _ONLY_WITH_GRAPH = (
     *("use_cached_graph", "graph_batch_sizes", "graph_batch_sizes_init", "enable_multistream_mla"),
     *("enable_multistream_moe", "enable_kv_nz", "enable_super_kernel"),
 )
-_ASCEND_0_9_1 = ("v0.9.1rc2", "vllm-ascend==0.9.1", "e1d282d")
 _RUNNER = "vllm_ascend/worker/model_runner_v1.py"
 _SAMPLER = "vllm_ascend/patch/worker/patch_common/patch_sampler.py"
 _TOPK, _NZ = "VLLM_ASCEND_ENABLE_TOPK_OPTIMIZE", "VLLM_ASCEND_ENABLE_NZ"
@@ -52,13 +37,13 @@ def _frees_cache(facts: PlanInputs) -> bool:
 
 @rule(
     (
-        Place(SPMD, "self.inference_engine.sleep(level=", UNPATCHED),
-        Place(SERVER, '"enable_sleep_mode": self.config.enable_sleep_mode', SERVERS),
+        Place(pins.SPMD, "self.inference_engine.sleep(level=", pins.UNPATCHED),
+        Place(pins.SERVER, '"enable_sleep_mode": self.config.enable_sleep_mode', pins.SERVERS),
     ),
     Place(
         "vllm_ascend/device_allocator/camem.py",
         "Expandable segments are not compatible",
-        (*ANY_ASCEND, *ASCEND_SERVERS),
+        (*pins.ANY_ASCEND, *pins.ASCEND_SERVERS),
     ),
     certain=False,
 )
@@ -75,7 +60,7 @@ def _sleep_mode_expandable_segments(facts: PlanInputs) -> Broken:
         yield broken(figures, fix, *keys)
 
 
-@rule(Place("vllm_ascend/worker/worker.py", '"FRACTAL_NZ mode is enabled.', ASCEND_SERVERS))
+@rule(Place("vllm_ascend/worker/worker.py", '"FRACTAL_NZ mode is enabled.', pins.ASCEND_SERVERS))
 def _sleep_mode_weight_format(facts: PlanInputs) -> Broken:
     """Check the format of weights, on which NPUWorker.wake_up raises."""
     key = f"{_ADDITIONAL}.weight_nz_mode"
@@ -85,7 +70,7 @@ def _sleep_mode_weight_format(facts: PlanInputs) -> Broken:
         yield broken(figures, f'set env.{_NZ} to "0"', key if key in facts.given else f"env.{_NZ}")
 
 
-@rule(Place(AGENT_LOOP, "if self.config.actor_rollout_ref.rollout.free_cache_engine:", UNPATCHED))
+@rule(Place(pins.AGENT_LOOP, "if self.config.actor_rollout_ref.rollout.free_cache_engine:", pins.UNPATCHED))
 def _async_without_sleep(facts: PlanInputs) -> Broken:
     if facts.vllm and not _frees_cache(facts) and facts.values.value(f"{ROLLOUT}.mode") == "async":
         figures = "rollout.mode async, free_cache false: engines receive new weights only when the trainer wakes them, "
@@ -95,10 +80,10 @@ def _async_without_sleep(facts: PlanInputs) -> Broken:
 
 @rule(
     (
-        Place(SPMD, "enable_prefix_caching=True,", UNPATCHED),
-        Place(SPMD, 'enable_prefix_caching=config.get("enable_prefix_caching", True)', (PLUGIN,)),
+        Place(pins.SPMD, "enable_prefix_caching=True,", pins.UNPATCHED),
+        Place(pins.SPMD, 'enable_prefix_caching=config.get("enable_prefix_caching", True)', (pins.PLUGIN,)),
     ),
-    Place("verl/workers/sharding_manager/fsdp_vllm.py", "reset_prefix_cache", VERL, absent=True),
+    Place("verl/workers/sharding_manager/fsdp_vllm.py", "reset_prefix_cache", pins.VERL, absent=True),
     certain=False,
 )
 def _stale_prefix_cache(facts: PlanInputs) -> Broken:
@@ -113,14 +98,14 @@ def _stale_prefix_cache(facts: PlanInputs) -> Broken:
         yield broken(figures, f"{off}set rollout.free_cache to true", _FREES)
 
 
-@rule(Place(ASCEND_CONFIG, "Can't enable graph mode and eager mode", ANY_ASCEND), ADDITIONAL)
+@rule(Place(pins.ASCEND_CONFIG, "Can't enable graph mode and eager mode", pins.ANY_ASCEND), pins.ADDITIONAL)
 def _graph_or_eager(facts: PlanInputs) -> Broken:
     if _graph(facts, "enabled") is True and facts.on(_EAGER):
         fix = f"set rollout.eager to false, or {_RECIPE_GRAPH}.enabled to false"
         yield broken("torchair graphs on, eager True", fix, _EAGER, f"{_GRAPH}.enabled")
 
 
-@rule(Place(ASCEND_CONFIG, "ACL Graph does not support deepseek", ANY_ASCEND), ADDITIONAL)
+@rule(Place(pins.ASCEND_CONFIG, "ACL Graph does not support deepseek", pins.ANY_ASCEND), pins.ADDITIONAL)
 def _mla_graph_needs_torchair(facts: PlanInputs) -> Broken:
     latent = facts.vllm and facts.npu and facts.shape and facts.shape.latent
     if latent and facts.values.value(_EAGER) is False and _graph(facts, "enabled") is not True:
@@ -131,7 +116,7 @@ def _mla_graph_needs_torchair(facts: PlanInputs) -> Broken:
         yield broken(figures, fix, f"{_GRAPH}.enabled", _EAGER)
 
 
-@rule(Place(ASCEND_CONFIG, "is valid only when Torchair graph mode", ASCEND), ADDITIONAL)
+@rule(Place(pins.ASCEND_CONFIG, "is valid only when Torchair graph mode", pins.ASCEND), pins.ADDITIONAL)
 def _torchair_switches(facts: PlanInputs) -> Broken:
     used = [name for name in _ONLY_WITH_GRAPH if _graph(facts, name)]
     if used and _graph(facts, "enabled") is not True:
@@ -141,7 +126,7 @@ def _torchair_switches(facts: PlanInputs) -> Broken:
         yield broken(figures, fix, *(f"{_GRAPH}.{name}" for name in used))
 
 
-@rule(Place(_RUNNER, "graph_batch_sizes", ANY_ASCEND), ADDITIONAL, certain=False)
+@rule(Place(_RUNNER, "graph_batch_sizes", pins.ANY_ASCEND), pins.ADDITIONAL, certain=False)
 def _graph_batch_sizes(facts: PlanInputs) -> Broken:
     sizes, rollout = _graph(facts, "graph_batch_sizes"), facts.layout.rollout if facts.layout else None
     if _graph(facts, "enabled") is not True or not sizes or rollout is None:
@@ -177,8 +162,10 @@ def _data_parallel_graphs(facts: PlanInputs) -> Broken:
 
 
 @rule(
-    Place(SPMD, 'additional_config["oproj_tensor_parallel_size"]', (PLUGIN,)),  # MindSpeed-RL's verl_npu
-    Place(ASCEND_CONFIG, "oproj_tensor_parallel_size", ASCEND, absent=True),
+    Place(
+        pins.SPMD, 'additional_config["oproj_tensor_parallel_size"]', (pins.PLUGIN,)
+    ),  # MindSpeed-RL's verl_npu
+    Place(pins.ASCEND_CONFIG, "oproj_tensor_parallel_size", pins.ASCEND, absent=True),
     certain=False,
 )
 def _hybrid_tp_ignored(facts: PlanInputs) -> Broken:
@@ -191,40 +178,22 @@ def _hybrid_tp_ignored(facts: PlanInputs) -> Broken:
         yield broken(figures, f"remove overrides.{key}", f"{key}.enabled")
 
 
-def _limits(facts: PlanInputs) -> tuple[str, bool, bool]:
-    """Return the limits of the optimized filter as a text, and whether top_k and top_p limit; none if it is off."""
-    on = facts.vllm and facts.env.get(_TOPK, "0") not in ("0", "")
-    top_k, top_p = (facts.values.value(f"{ROLLOUT}.{name}") for name in ("top_k", "top_p"))
-    figures = f"{_TOPK} on, rollout.top_k {top_k}, rollout.top_p {top_p}"
-    return figures, on and top_k not in (None, -1, 0), on and top_p not in (None, 1)
-
-
-def _filters_in_order(facts: PlanInputs) -> bool:
-    return "sampler-arguments" in facts.switches and facts.upstream.has(_IN_ORDER)
-
-
 @rule(_OWN_FILTER)
 def _topk_optimize_swapped(facts: PlanInputs) -> Broken:
     """Check the filter's arguments, as the witness topk-topp-swapped shows them on a CPU."""
-    figures, by_k, by_p = _limits(facts)
-    if (by_k or by_p) and not _filters_in_order(facts):
-        fix = f'set env.{_TOPK} to "0"'
+    top_k, top_p = (facts.values.value(f"{ROLLOUT}.{name}") for name in ("top_k", "top_p"))
+    limits = facts.vllm and (top_k not in (None, -1, 0) or top_p not in (None, 1))
+    in_order = "sampler-arguments" in facts.switches and facts.upstream.has(_IN_ORDER)
+    if limits and facts.env.get(_TOPK, "0") not in ("0", "") and not in_order:
         state, other, _ = without(facts, "sampler-arguments", "")
-        why = "the filter takes top_k for top_p and top_p for top_k, and ends in an index out of bounds"
-        yield broken(f"{figures}, {state}: {why}", " or ".join(filter(None, (fix, other))), f"env.{_TOPK}")
+        figures = (
+            f"{_TOPK} on, rollout.top_k {top_k}, rollout.top_p {top_p}, {state}: the filter exchanges both "
+        )
+        fixes = filter(None, (f'set env.{_TOPK} to "0"', other))
+        yield broken(f"{figures}and ends in an index out of bounds", " or ".join(fixes), f"env.{_TOPK}")
 
 
-@rule(_OWN_FILTER)
-def _topk_optimize_filters_otherwise(facts: PlanInputs) -> Broken:
-    """Advise on the order of both limits; the figures are those of the witness topk-optimize-filters-otherwise."""
-    figures, by_k, by_p = _limits(facts)
-    if by_k and by_p and _filters_in_order(facts):
-        figures += ": the filter applies top_p to the whole distribution; vLLM applies it to what top_k has left. From "
-        figures += "129,280 normal logits, top_k 50 and top_p 0.9 keep 50 tokens here, and 35 to 38 in vLLM"
-        yield broken(figures, f'set env.{_TOPK} to "0"', f"env.{_TOPK}", advice=True)
-
-
-@rule(Place(SPMD, "rollout_dp_groups.form(", (R1_ZERO,)))
+@rule(Place(pins.SPMD, "rollout_dp_groups.form(", (pins.R1_ZERO,)))
 def _rollout_dp_groups_off(facts: PlanInputs) -> Broken:
     size, name = facts.env.get("VLLM_DP_SIZE", "1"), "rollout-dp-groups"
     if facts.vllm and size.isdecimal() and int(size) > 1 and name in facts.off:
@@ -233,21 +202,3 @@ def _rollout_dp_groups_off(facts: PlanInputs) -> Broken:
         )
         fix = f"set adaptations.{name} to true, or env.VLLM_DP_SIZE to 1"
         yield broken(figures, fix, f"adaptations.{name}")
-
-
-@rule()
-def _v1_engine(facts: PlanInputs) -> Broken:
-    """Check features that vLLM's V0 engine lacks, if the tree has the code that refuses them."""
-    refused = "is only supported for V1 Engine"
-    wanted = {
-        Place("npu_rl_runtime/rollout_offload/parts.py", "Set VLLM_USE_V1=1"): (
-            "rollout-offload" in facts.switches and _frees_cache(facts)
-        ),
-        Place(ASCEND_CONFIG, f"Torchair graph mode {refused}", _ASCEND_0_9_1): facts.on(f"{_GRAPH}.enabled"),
-        Place(ASCEND_CONFIG, f"Ascend scheduler {refused}", _ASCEND_0_9_1): facts.on(f"{_SCHEDULER}.enabled"),
-    }
-    found = [facts.upstream.find(place) for place, used in wanted.items() if used]
-    where = [status.where for status in found if status.holds]
-    if facts.vllm and facts.env.get("VLLM_USE_V1", "1") == "0" and where:
-        figures = f"VLLM_USE_V1 0, and vLLM's V1 engine is needed ({', '.join(where)})"
-        yield broken(figures, "set env.VLLM_USE_V1 to 1, or leave it out", "env.VLLM_USE_V1")

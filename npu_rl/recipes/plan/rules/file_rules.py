@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from npu_rl.recipes.plan.rules.pins import CONVERTER, SERVERS, UNPATCHED, VERL, WORKERS, cann
+from npu_rl.recipes.plan.rules import pins
+from npu_rl.recipes.plan.rules.pins import cann
 from npu_rl.recipes.plan.rules.rule import Broken, broken, rule
 from npu_rl.recipes.sizing.plan_inputs import PlanInputs
 from npu_rl.recipes.trainer_code.bridged_actor import ONLY_BRIDGES
 from npu_rl.recipes.trainer_code.citations import Place
 
-_LAST_PORT = 65535
 _CANN_PORTS = cann("workers/vllm_rollout/vllm_parallel_state.py", 'os.environ["VLLM_DP_MASTER_PORT"] = str(')
 
 
-@rule(Place(CONVERTER, "please modify the config.json to remove quantization_config", VERL))
+@rule(Place(pins.CONVERTER, "please modify the config.json to remove quantization_config", pins.VERL))
 def _clean_model_config(facts: PlanInputs) -> Broken:
     unclean = facts.shape.unsupported if facts.megatron and facts.shape else ()
     if unclean and not facts.upstream.has(ONLY_BRIDGES):
@@ -37,8 +37,8 @@ def _checkpoint_on_every_node(facts: PlanInputs) -> Broken:
 
 @rule(
     (
-        Place(WORKERS, "load_mcore_dist_weights(\n", UNPATCHED),
-        Place(ONLY_BRIDGES.file, "load_mcore_dist_weights(\n", SERVERS),
+        Place(pins.WORKERS, "load_mcore_dist_weights(\n", pins.UNPATCHED),
+        Place(ONLY_BRIDGES.file, "load_mcore_dist_weights(\n", pins.SERVERS),
     ),
     certain=False,
 )
@@ -59,38 +59,18 @@ def _lacking(facts: PlanInputs, layout: str, *names: str) -> Broken:
     place = facts.loaded.locate(given) if facts.megatron and given else None
     missing = [name for name in names if place and place.is_dir() and not (place / name).is_file()]
     if missing:
-        figures = f"{given} has no {', '.join(missing)}, the files of Megatron's {layout}"
+        figures = f"{given} has no {', '.join(missing)}, which Megatron's {layout} has"
         yield broken(figures, f"convert the model to Megatron's {layout}", "model.checkpoint")
-
-
-def _port(facts: PlanInputs, name: str) -> int | None:
-    given = facts.env.get(name, "")
-    return int(given) if given.isdigit() else None
-
-
-def _last_engine_port(facts: PlanInputs, master: int) -> int:
-    """Return the last port that the rollout's data-parallel groups bind."""
-    rollout = facts.layout.rollout if facts.layout else None
-    return master + (max(1, facts.world // max(1, rollout.data)) if rollout else 0)
-
-
-@rule(_CANN_PORTS, certain=False)
-def _rollout_ports(facts: PlanInputs) -> Broken:
-    if (master := _port(facts, "MASTER_PORT")) is not None:
-        last = _last_engine_port(facts, master)
-        if not 0 < master <= last <= _LAST_PORT:
-            figures = (
-                f"MASTER_PORT {master} with a port per data parallel group: {last} of at most {_LAST_PORT}"
-            )
-            fix = f"set env.MASTER_PORT to {_LAST_PORT - last + master} or less"
-            yield broken(figures, fix, "env.MASTER_PORT")
 
 
 @rule(_CANN_PORTS, certain=False)
 def _ports_overlap(facts: PlanInputs) -> Broken:
-    master, hccl = (_port(facts, name) for name in ("MASTER_PORT", "HCCL_IF_BASE_PORT"))
-    if master is not None and hccl is not None:
-        last, last_hccl = _last_engine_port(facts, master), hccl + facts.recipe.cluster.dies - 1
-        if last >= hccl and last_hccl >= master:
-            figures = f"the engine's ports {master} to {last}, HCCL's {hccl} to {last_hccl}"
+    """Check for ports of the rollout's data-parallel groups that HCCL binds, too."""
+    first, hccl = (facts.env.get(name, "") for name in ("MASTER_PORT", "HCCL_IF_BASE_PORT"))
+    rollout = facts.layout.rollout if facts.layout else None
+    if first.isdigit() and hccl.isdigit() and rollout:
+        last = int(first) + max(1, facts.world // max(1, rollout.data))
+        last_hccl = int(hccl) + facts.recipe.cluster.dies - 1
+        if last >= int(hccl) and last_hccl >= int(first):
+            figures = f"the engine's ports {first} to {last}, HCCL's {hccl} to {last_hccl}"
             yield broken(figures, "set env.MASTER_PORT so that they don't meet", "env.MASTER_PORT")

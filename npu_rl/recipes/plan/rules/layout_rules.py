@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-from npu_rl.recipes.plan.rules.pins import (
-    BRIDGED,
-    CONVERTER,
-    CORE,
-    CORE_0_12,
-    CORE_CONFIG,
-    PLUGIN,
-    R1_ZERO,
-    VERL,
-    VLLM,
-    VLLM_0_10,
-    VLLM_0_18,
-    WORKERS,
-    mindspeed,
-)
+from npu_rl.recipes.plan.rules import pins
+from npu_rl.recipes.plan.rules.pins import mindspeed
 from npu_rl.recipes.plan.rules.rule import Broken, broken, rule
 from npu_rl.recipes.recipe.key_map import recipe_key_of
 from npu_rl.recipes.sizing.divisibility import check_sizes
-from npu_rl.recipes.sizing.parallelism import DATA_KEY, SERVER_DATA_KEY
+from npu_rl.recipes.sizing.parallelism import DATA_KEY
 from npu_rl.recipes.sizing.plan_inputs import ACTOR, ROLLOUT, TRANSFORMER, PlanInputs
 from npu_rl.recipes.trainer_code.citations import Place
 
@@ -38,64 +25,61 @@ _FIRST, _LAST = (f"{TRANSFORMER}.num_layers_in_{end}_pipeline_stage" for end in 
 _DATA = "data"  # stands for the rollout's data-parallel size, whose key depends on the trainer
 _STATE = "megatron/core/parallel_state.py"
 _LAYER_LIST = "overrides.actor_rollout_ref.actor.megatron.pipeline_parallel_num_layer_list"
-# The sizes that `check_sizes` divides: the keys whose product has to divide what the check names, and the code.
-_SIZES: dict[str, tuple[tuple[str, ...], tuple[Place, ...]]] = {
-    "model-parallel-divides-world": (
-        (_TENSOR, _PIPELINE, _CONTEXT),
-        (Place(_STATE, "is not divisible by", CORE),),
-    ),
-    "fsdp-size-divides-world": ((_SHARD,), ()),
-    "tensor-parallel-divides-heads": ((_TENSOR,), (Place(CORE_CONFIG, "must be a multiple of", CORE),)),
-    "tensor-parallel-divides-kv-heads": ((_TENSOR,), (Place(CORE_CONFIG, "num_query_groups (", CORE),)),
-    "pipeline-layers": ((_LAST, _PIPELINE), ()),
-    "expert-parallel-divides-world": (
-        (_EXPERT, _EXPERT_TENSOR, _PIPELINE),
-        (
-            Place(_STATE, "expert_tensor_model_pipeline_parallel size", CORE_0_12),
-            Place(_STATE, "is not divisible by expert_model_parallel_size", ("core_r0.8.0",)),
-        ),
-    ),
-    "expert-parallel-divides-experts": ((_EXPERT,), ()),
-    "sequence-parallel-divides-world": ((_ULYSSES,), ()),
-    "sequence-parallel-divides-heads": ((_ULYSSES,), ()),
-    "sequence-parallel-divides-kv-heads": (
-        (_ULYSSES,),
-        (Place("verl/models/transformers/monkey_patch.py", "or vise versa", VERL),),
-    ),
-    "rollout-parallel-divides-world": ((_ROLLOUT_TENSOR, _DATA), ()),
-    "rollout-tensor-parallel-divides-heads": (
-        (_ROLLOUT_TENSOR,),
-        tuple(
-            Place(f"vllm/config{file}", "must be divisible by tensor parallel size", pins)
-            for file, pins in ((".py", VLLM), ("/__init__.py", VLLM_0_10), ("/model.py", VLLM_0_18))
-        ),
-    ),
-    "rollout-parallel-divides-experts": ((_ROLLOUT_TENSOR, _DATA), ()),
+# The sizes that `check_sizes` divides: the keys whose product has to divide what the check names.
+_SIZES = {
+    "model-parallel-divides-world": (_TENSOR, _PIPELINE, _CONTEXT),
+    "fsdp-size-divides-world": (_SHARD,),
+    "tensor-parallel-divides-heads": (_TENSOR,),
+    "tensor-parallel-divides-kv-heads": (_TENSOR,),
+    "pipeline-layers": (_LAST, _PIPELINE),
+    "expert-parallel-divides-world": (_EXPERT, _EXPERT_TENSOR, _PIPELINE),
+    "expert-parallel-divides-experts": (_EXPERT,),
+    "sequence-parallel-divides-world": (_ULYSSES,),
+    "sequence-parallel-divides-heads": (_ULYSSES,),
+    "sequence-parallel-divides-kv-heads": (_ULYSSES,),
+    "rollout-parallel-divides-world": (_ROLLOUT_TENSOR, _DATA),
+    "rollout-tensor-parallel-divides-heads": (_ROLLOUT_TENSOR,),
+    "rollout-parallel-divides-experts": (_ROLLOUT_TENSOR, _DATA),
 }
 _WITHOUT_A_MODEL = ("model-parallel-", "fsdp-size-", "sequence-parallel-divides-world", "rollout-parallel-")
+_BY_VLLM = "must be divisible by tensor parallel size"
+_CODE: dict[str, tuple[Place, ...]] = {
+    "model-parallel-divides-world": (Place(_STATE, "is not divisible by", pins.CORE),),
+    "tensor-parallel-divides-heads": (Place(pins.CORE_CONFIG, "must be a multiple of", pins.CORE),),
+    "tensor-parallel-divides-kv-heads": (Place(pins.CORE_CONFIG, "num_query_groups (", pins.CORE),),
+    "expert-parallel-divides-world": (
+        Place(_STATE, "expert_tensor_model_pipeline_parallel size", pins.CORE_0_12),
+        Place(_STATE, "is not divisible by expert_model_parallel_size", ("core_r0.8.0",)),
+    ),
+    "sequence-parallel-divides-kv-heads": (
+        Place("verl/models/transformers/monkey_patch.py", "or vise versa", pins.VERL),
+    ),
+    "rollout-tensor-parallel-divides-heads": (
+        Place("vllm/config.py", _BY_VLLM, pins.VLLM),
+        Place("vllm/config/__init__.py", _BY_VLLM, pins.VLLM_0_10),
+        Place("vllm/config/model.py", _BY_VLLM, pins.VLLM_0_18),
+    ),
+}
 
 
-def _size_rule(identity: str, keys: tuple[str, ...], places: tuple[Place, ...]) -> None:
-    @rule(
-        *((places,) if places else ()),
-        certain=identity != "rollout-parallel-divides-experts",
-        identity=identity,
-    )
+def _size_rule(identity: str, keys: tuple[str, ...]) -> None:
+    places = (_CODE[identity],) if identity in _CODE else ()
+
+    @rule(*places, certain=identity != "rollout-parallel-divides-experts", identity=identity)
     def judge(facts: PlanInputs) -> Broken:
         if facts.layout is None and not identity.startswith(_WITHOUT_A_MODEL):
             return
         for check in check_sizes(facts.sizes):
             if check.name == identity and not check.ok:
-                words = [
-                    facts.rollout_data_key if key == _DATA else recipe_key_of(key) or key for key in keys
-                ]
+                own = facts.rollout_data_key
+                words = [own if key == _DATA else recipe_key_of(key) or key for key in keys]
                 whole = " ".join(map(str, reversed(next(iter(check.figures.items())))))
                 fix = f"set {' or '.join(words)} so that {'their product' if keys[1:] else 'it'} divides {whole}"
-                if identity == "pipeline-layers":
-                    fix = _layers_fix(facts)
-                data = tuple(
-                    key for key in (DATA_KEY, SERVER_DATA_KEY) if _DATA in keys and key in facts.given
+                fix = _layers_fix(facts) if identity == "pipeline-layers" else fix
+                given = (
+                    [own.removeprefix("overrides.")] if _DATA in keys and own.startswith("overrides.") else []
                 )
+                data = [key for key in given if key in facts.given]
                 yield broken(check.why, fix, *data, *(key for key in keys if key != _DATA))
 
 
@@ -108,8 +92,8 @@ def _layers_fix(facts: PlanInputs) -> str:
     )
 
 
-for _name, (_keys, _places) in _SIZES.items():
-    _size_rule(_name, _keys, _places)
+for _name, _keys in _SIZES.items():
+    _size_rule(_name, _keys)
 
 
 @rule()
@@ -193,8 +177,8 @@ def _mla_tensor_parallel(facts: PlanInputs) -> Broken:
 
 @rule(
     (
-        Place("mbridge/core/llm_bridge.py", '"sequence_parallel": self.mpu.tp_size > 1', BRIDGED),
-        Place(CONVERTER, '"sequence_parallel": mpu.get_tensor_model_parallel_world_size() > 1', VERL),
+        Place("mbridge/core/llm_bridge.py", '"sequence_parallel": self.mpu.tp_size > 1', pins.BRIDGED),
+        Place(pins.CONVERTER, '"sequence_parallel": mpu.get_tensor_model', pins.VERL),
     )
 )
 def _sequence_parallel_derived(facts: PlanInputs) -> Broken:
@@ -207,8 +191,8 @@ def _sequence_parallel_derived(facts: PlanInputs) -> Broken:
 
 
 @rule(
-    Place("megatron/core/model_parallel_config.py", "without tensor parallelism", CORE),
-    Place("megatron/core/transformer/moe/moe_layer.py", "if MoE and tensor parallelism", CORE),
+    Place("megatron/core/model_parallel_config.py", "without tensor parallelism", pins.CORE),
+    Place("megatron/core/transformer/moe/moe_layer.py", "if MoE and tensor parallelism", pins.CORE),
 )
 def _sequence_parallel_needs_tensor_parallel(facts: PlanInputs) -> Broken:
     tensor, key = facts.sizes.train.tensor, facts.sequence_parallel_key
@@ -228,7 +212,7 @@ def _sequence_parallel_needs_tensor_parallel(facts: PlanInputs) -> Broken:
         "features_manager/context_parallel/context_parallel_feature.py",
         "if int(getattr(args, 'context_parallel_size', 1)) > 1",
     ),
-    Place(WORKERS, "    repatch(self.config.actor.megatron.get(", (R1_ZERO, PLUGIN)),
+    Place(pins.WORKERS, "    repatch(self.config.actor.megatron.get(", (pins.R1_ZERO, pins.PLUGIN)),
     certain=False,
 )
 def _context_parallel_agrees(facts: PlanInputs) -> Broken:

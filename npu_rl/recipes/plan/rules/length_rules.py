@@ -3,21 +3,8 @@
 from __future__ import annotations
 
 from npu_rl.recipes.memory.training_memory import has_reference
-from npu_rl.recipes.plan.rules.pins import (
-    ADDITIONAL,
-    ANY_ASCEND,
-    PLUGIN,
-    R1_ZERO,
-    SERVER,
-    SERVERS,
-    SPMD,
-    UNPATCHED,
-    VERL,
-    VLLM,
-    VLLM_0_10,
-    VLLM_0_18,
-    mindspeed,
-)
+from npu_rl.recipes.plan.rules import pins
+from npu_rl.recipes.plan.rules.pins import mindspeed
 from npu_rl.recipes.plan.rules.rule import Broken, broken, rule, without
 from npu_rl.recipes.sizing.micro_batches import OLD_LOG_PROB, REFERENCE_LOG_PROB, UPDATE
 from npu_rl.recipes.sizing.plan_inputs import CANN_SCHEDULER, ROLLOUT, TRANSFORMER, PlanInputs
@@ -30,15 +17,15 @@ _PROMPT, _RESPONSE = "data.max_prompt_length", "data.max_response_length"
 _SCHEDULER = f"{ROLLOUT}.engine_kwargs.vllm.additional_config.ascend_scheduler_config"
 _BALANCING, _CHECK = "verl/utils/seqlen_balancing.py", "chunked-prefill-check"
 # Where sequences come without padding, the limit is compared with the longest there is.
-_WITHOUT_PADDING = Place(_BALANCING, "max_seq_len = max(seq_len_effective)", SERVERS)
+_WITHOUT_PADDING = Place(_BALANCING, "max_seq_len = max(seq_len_effective)", pins.SERVERS)
 _AT_LEAST = "be greater than or equal to max_num_seqs"
 _MASK_SIZE = 2048  # tokens; the side of the NPU attention's compressed mask
 
 
 @rule(
     (
-        Place(SPMD, "model context length should be greater than total sequence length", VERL),
-        Place(SERVER, "should be less than or equal to ", SERVERS),
+        Place(pins.SPMD, "model context length should be greater than total sequence length", pins.VERL),
+        Place(pins.SERVER, "should be less than or equal to ", pins.SERVERS),
     )
 )
 def _model_positions(facts: PlanInputs) -> Broken:
@@ -76,12 +63,12 @@ def _rollout_max_length(facts: PlanInputs) -> Broken:
 
 @rule(
     (
-        Place("vllm/config.py", _AT_LEAST, VLLM),
-        Place("vllm/config/scheduler.py", _AT_LEAST, (*VLLM_0_10, *VLLM_0_18)),
+        Place("vllm/config.py", _AT_LEAST, pins.VLLM),
+        Place("vllm/config/scheduler.py", _AT_LEAST, (*pins.VLLM_0_10, *pins.VLLM_0_18)),
     ),
     (
-        Place(SPMD, "max_num_seqs=", (R1_ZERO, PLUGIN)),
-        Place(SERVER, '"max_num_seqs": self.config.max_num_seqs', SERVERS),
+        Place(pins.SPMD, "max_num_seqs=", (pins.R1_ZERO, pins.PLUGIN)),
+        Place(pins.SERVER, '"max_num_seqs": self.config.max_num_seqs', pins.SERVERS),
     ),
 )
 def _sequences_within_step(facts: PlanInputs) -> Broken:
@@ -96,7 +83,13 @@ def _sequences_within_step(facts: PlanInputs) -> Broken:
 
 # verl's servers don't check it, and enable_chunked_prefill false doesn't reach vLLM, which chunks by default then
 # (build_cli_args_from_config, verl/workers/rollout/vllm_rollout/utils.py:352@7aed6b2, :458@8851219).
-@rule(Place(SPMD, "Enable chunked prefill, max_num_batched_tokens is smaller than max_model_len", UNPATCHED))
+@rule(
+    Place(
+        pins.SPMD,
+        "Enable chunked prefill, max_num_batched_tokens is smaller than max_model_len",
+        pins.UNPATCHED,
+    )
+)
 def _prefill_budget(facts: PlanInputs) -> Broken:
     """Check a step's tokens; verl does so only with chunked prefill, and the V1 engine chunks in any case."""
     longest, tokens = facts.whole(_LENGTH) or facts.length or 0, facts.whole(_TOKENS)
@@ -114,8 +107,8 @@ def _prefill_budget(facts: PlanInputs) -> Broken:
 
 
 @rule(
-    Place("vllm_ascend/core/scheduler.py", "FINISHED_IGNORED", ANY_ASCEND),
-    (ADDITIONAL, CANN_SCHEDULER),
+    Place("vllm_ascend/core/scheduler.py", "FINISHED_IGNORED", pins.ANY_ASCEND),
+    (pins.ADDITIONAL, CANN_SCHEDULER),
 )
 def _prompt_exceeds_prefill_step(facts: PlanInputs) -> Broken:
     """Check the Ascend scheduler, which prefills whole prompts unless its chunked prefill is on."""
@@ -134,7 +127,9 @@ def _prompt_exceeds_prefill_step(facts: PlanInputs) -> Broken:
         yield broken(figures, f"set {name} to {prompt} or more", key, _PROMPT)
 
 
-@rule(Place(_BALANCING, "max_token_len must be greater than the sequence length", (*VERL, *SERVERS)))
+@rule(
+    Place(_BALANCING, "max_token_len must be greater than the sequence length", (*pins.VERL, *pins.SERVERS))
+)
 def _token_limit_holds_a_sequence(facts: PlanInputs) -> Broken:
     """Check that each token limit of a packed micro batch fits the longest sequence, including padding."""
     train, length = facts.sizes.train, facts.length or 0

@@ -14,7 +14,7 @@ from npu_rl.recipes.memory.host_memory import object_store
 from npu_rl.recipes.memory.measured_runs import unmeasured
 from npu_rl.recipes.memory.memory_by_phase import Memory, Phase, PhaseName, memory_of
 from npu_rl.recipes.memory.memory_parts import Part, estimated, gb, listed, total
-from npu_rl.recipes.plan.rules.pins import ANY_ASCEND, VLLM, VLLM_0_10, VLLM_0_18
+from npu_rl.recipes.plan.rules import pins
 from npu_rl.recipes.plan.rules.rule import Rule
 from npu_rl.recipes.recipe.key_map import recipe_key_of
 from npu_rl.recipes.sizing.machine import Machine
@@ -147,9 +147,11 @@ def _cache_rules(
 
 
 _ENOUGH = Place(
-    "vllm/v1/core/kv_cache_utils.py", "def check_enough_kv_cache_memory(", (*VLLM, *VLLM_0_10, *VLLM_0_18)
+    "vllm/v1/core/kv_cache_utils.py",
+    "def check_enough_kv_cache_memory(",
+    (*pins.VLLM, *pins.VLLM_0_10, *pins.VLLM_0_18),
 )
-_DROPS = Place("vllm_ascend/core/scheduler.py", "FINISHED_IGNORED", ANY_ASCEND)
+_DROPS = Place("vllm_ascend/core/scheduler.py", "FINISHED_IGNORED", pins.ANY_ASCEND)
 _DROP_REASON = (
     "a preempted sequence may be longer than a step of the Ascend scheduler, which then drops it "
     "(vllm_ascend/core/scheduler.py@v0.9.1rc2, f20869e)"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from npu_rl.recipes.memory.training_memory import has_reference
-from npu_rl.recipes.plan.rules.pins import AGENT_LOOP, ASCEND_0_18, CHUNKS_EVENLY, TRAINER, servers
+from npu_rl.recipes.plan.rules import pins
+from npu_rl.recipes.plan.rules.pins import servers
 from npu_rl.recipes.plan.rules.rule import Broken, broken, rule
 from npu_rl.recipes.sizing.plan_inputs import ACTOR, REFERENCE, ROLLOUT, PlanInputs
 from npu_rl.recipes.trainer_code.bridged_actor import ONLY_BRIDGES
@@ -79,7 +80,7 @@ def _rejection_needs_threshold(facts: PlanInputs) -> Broken:
         yield broken(f"rollout_rs {option} without rollout_rs_threshold", fix, *keys)
 
 
-@rule(servers(TRAINER, "Currently, only support hybrid engine"))
+@rule(servers(pins.TRAINER, "Currently, only support hybrid engine"))
 def _hybrid_engine(facts: PlanInputs) -> Broken:
     """Check that actor and rollout share their devices; the newer trainer (trainer.use_v1) ignores the key."""
     key = "actor_rollout_ref.hybrid_engine"
@@ -106,7 +107,7 @@ def _trainer_mode(facts: PlanInputs) -> Broken:
         yield from _unregistered(facts, "trainer.v1.trainer_mode", folder, "register_trainer", "sync")
 
 
-@rule(servers(AGENT_LOOP, "assert agent_name in _agent_loop_registry"), certain=False)
+@rule(servers(pins.AGENT_LOOP, "assert agent_name in _agent_loop_registry"), certain=False)
 def _agent_loop_registered(facts: PlanInputs) -> Broken:
     """Check the default agent loop, which a data file with a column agent_name never uses."""
     if facts.server_mode and not any(map(facts.values.value, _OWN_LOOPS)):
@@ -128,12 +129,12 @@ def _checkpoint_engine_backend(facts: PlanInputs) -> Broken:
     Place(
         "vllm_ascend/ops/fused_moe/fused_moe.py",
         "_maybe_pad_weight(layer.w13_weight.data).transpose(1, 2)",
-        ASCEND_0_18,
+        pins.ASCEND_0_18,
     ),
     Place(
         "verl/utils/vllm/npu_vllm_patch.py",
         'version.parse("0.13.0") and _VLLM_VERSION <= version.parse("0.14.0"):\n        # Disable flash_attn',
-        CHUNKS_EVENLY,
+        pins.CHUNKS_EVENLY,
     ),
 )
 def _experts_stay_transposed(facts: PlanInputs) -> Broken:
@@ -151,7 +152,9 @@ def _experts_stay_transposed(facts: PlanInputs) -> Broken:
 
 @rule(
     Place("vllm/platforms/interface.py", "quantization is currently not supported in", ("vllm==0.18.0",)),
-    Place("vllm_ascend/platform.py", "[ASCEND_QUANTIZATION_METHOD, COMPRESSED_TENSORS_METHOD]", ASCEND_0_18),
+    Place(
+        "vllm_ascend/platform.py", "[ASCEND_QUANTIZATION_METHOD, COMPRESSED_TENSORS_METHOD]", pins.ASCEND_0_18
+    ),
 )
 def _quantized_model(facts: PlanInputs) -> Broken:
     """Check that vLLM supports config.json's quantization on this device, unless another one is set."""

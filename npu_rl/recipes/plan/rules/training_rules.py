@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-from npu_rl.recipes.plan.rules.pins import (
-    BRIDGED,
-    CONVERTER,
-    CORE,
-    CORE_CONFIG,
-    UNPATCHED,
-    VERL,
-    cann,
-    mindspeed,
-    servers,
-)
+from npu_rl.recipes.plan.rules import pins
+from npu_rl.recipes.plan.rules.pins import cann, mindspeed, servers
 from npu_rl.recipes.plan.rules.rule import Broken, broken, rule, without
 from npu_rl.recipes.sizing.plan_inputs import ACTOR, TRANSFORMER, PlanInputs
 from npu_rl.recipes.trainer_code.bridged_actor import ONLY_BRIDGES
@@ -61,10 +52,10 @@ def _swap_optimizer_needs(facts: PlanInputs) -> Broken:
 
 @rule(
     (
-        Place(_DEEPSEEK, "moe_router_topk=hf_config.num_exp", BRIDGED),
-        Place(CONVERTER, "mla_rope_config = {", UNPATCHED),
+        Place(_DEEPSEEK, "moe_router_topk=hf_config.num_exp", pins.BRIDGED),
+        Place(pins.CONVERTER, "mla_rope_config = {", pins.UNPATCHED),
     ),
-    (Place(CONVERTER, "moe_router_num_groups", UNPATCHED, absent=True), ONLY_BRIDGES),
+    (Place(pins.CONVERTER, "moe_router_num_groups", pins.UNPATCHED, absent=True), ONLY_BRIDGES),
 )
 def _router_groups(facts: PlanInputs) -> Broken:
     """Advise on the router's expert groups.
@@ -86,7 +77,7 @@ def _router_groups(facts: PlanInputs) -> Broken:
         yield broken(figures, fix, *(f"{TRANSFORMER}.{name}" for name in names), advice=True)
 
 
-@rule(Place(CORE_CONFIG, "recompute_num_layers must be None.", CORE))
+@rule(Place(pins.CORE_CONFIG, "recompute_num_layers must be None.", pins.CORE))
 def _recompute_settings(facts: PlanInputs) -> Broken:
     """Check Megatron's three recomputation settings, which are valid only together."""
     granularity, method, layers = (facts.transformer(name) for name in _RECOMPUTE)
@@ -103,7 +94,9 @@ def _recompute_settings(facts: PlanInputs) -> Broken:
         yield broken(figures, f"set {' and '.join(missing)}", keys[1 if method is None else 2], keys[0])
 
 
-@rule(Place("megatron/core/transformer/transformer_block.py", "+= self.config.recompute_num_layers", CORE))
+@rule(
+    Place("megatron/core/transformer/transformer_block.py", "+= self.config.recompute_num_layers", pins.CORE)
+)
 def _recompute_uniform_layers(facts: PlanInputs) -> Broken:
     granularity, method, layers = (facts.transformer(name) for name in _RECOMPUTE)
     full = facts.megatron and (granularity, method) == ("full", "uniform")
@@ -142,7 +135,7 @@ def _biased(facts: PlanInputs) -> bool:
     Place(
         "verl/workers/sharding_manager/megatron_vllm.py",
         "loaded_params = model.load_weights(",
-        (*UNPATCHED, "cccc2ef"),
+        (*pins.UNPATCHED, "cccc2ef"),
     ),
     certain=False,
 )
@@ -157,7 +150,7 @@ def _router_bias_rounded(facts: PlanInputs) -> Broken:
 
 
 @rule(
-    Place(_DEEPSEEK, "moe_router_bias_update_rate=0.001", BRIDGED),
+    Place(_DEEPSEEK, "moe_router_bias_update_rate=0.001", pins.BRIDGED),
     Place("megatron/core/transformer/moe/router.py", "'local_tokens_per_expert',", ("core_v0.16.1",)),
 )
 def _router_bias_counts(facts: PlanInputs) -> Broken:
@@ -219,7 +212,7 @@ def _moe_grouped_gemm(facts: PlanInputs) -> Broken:
 @rule(
     (
         servers("verl/experimental/reward_loop/reward_manager/dapo.py", _WITHIN),
-        Place("verl/workers/reward_manager/dapo.py", _WITHIN, UNPATCHED),
+        Place("verl/workers/reward_manager/dapo.py", _WITHIN, pins.UNPATCHED),
     )
 )
 def _overlong_buffer_within_response(facts: PlanInputs) -> Broken:
@@ -242,7 +235,7 @@ def _overlong_buffer_within_response(facts: PlanInputs) -> Broken:
             yield broken(figures, f"set overrides.{key} to {to}", key)
 
 
-@rule(Place("recipe/dapo/dapo_ray_trainer.py", "new_batch.non_tensor_batch[metric_name]", VERL))
+@rule(Place("recipe/dapo/dapo_ray_trainer.py", "new_batch.non_tensor_batch[metric_name]", pins.VERL))
 def _filter_groups_metric(facts: PlanInputs) -> Broken:
     key = f"{_FILTER}.metric"
     if facts.on(f"{_FILTER}.enable") and facts.values.known(key) and facts.values.value(key) is None:
