@@ -91,7 +91,7 @@ def _require_same_manifest(loaded: LoadedRecipe, paths: WorkspacePaths) -> None:
     from npu_rl.common.errors import UsageError
     from npu_rl.workspace.folder.locked_manifest import stack_of
 
-    wanted, stack = loaded.manifest_facts.name, stack_of(paths)
+    wanted, stack = loaded.manifest_name, stack_of(paths)
     if loaded.in_stack(stack).stack is None:
         raise UsageError(
             f"The recipe is for the manifest {wanted}, and the workspace is {stack.name}",

@@ -73,7 +73,7 @@ class WeightCommands:
             size = "" if self.disk is None else f" ({_disk(self.disk.bf16)})"
             return f"npu-rl weights get {name} --to {shlex.quote(target)}{size}" if name in known else ""
         deepseek = self.loaded.recipe.model.architecture == "deepseek-v3"
-        name = _DEEPSEEK.get(self.loaded.manifest_facts.name, "") if deepseek else ""
+        name = _DEEPSEEK.get(self.loaded.manifest_name, "") if deepseek else ""
         get = f"npu-rl weights get {name} (prints the download), then " if name else ""
         return get + self._cast(name or "DIR", target)
 

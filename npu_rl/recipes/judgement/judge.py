@@ -134,7 +134,7 @@ def _judge(
 def _manifest_mismatch(loaded: LoadedRecipe, tree: AssembledTree | None) -> list[Finding]:
     if tree is None:
         return []
-    wanted = loaded.manifest_facts.name
+    wanted = loaded.manifest_name
     if loaded.stack or wanted == tree.manifest:
         return []
     message = f"the recipe is for {wanted}, and the workspace {tree.code.parent} is {tree.manifest}"

@@ -163,7 +163,7 @@ def _prepare_command(loaded: LoadedRecipe, one: RunPath, place: Path) -> str:
     elif not dataset:
         return f"make one of {', '.join(DATASETS)} (npu-rl data prepare NAME --input FILE --output DIR)"
     else:
-        flagship = dataset == "deepscaler" and loaded.manifest_facts.name == "deepseek-r1-zero"
+        flagship = dataset == "deepscaler" and loaded.manifest_name == "deepseek-r1-zero"
         options = ["--template", "r1-zero"] if flagship else []
         name, setting = _MADE[str(one.path[1])], f"data.{one.path[1]}=[{{}}]"
     # `data prepare` creates its folder

@@ -102,6 +102,12 @@ class LoadedRecipe:
         return manifest_facts(self.manifest)
 
     @property
+    def manifest_name(self) -> str:
+        """Name of the manifest that the recipe names; a bundled one, which is named as its file, is not read."""
+        own = text_checks.is_manifest_path(self.recipe.manifest)
+        return self.manifest_facts.name if own else self.recipe.manifest
+
+    @property
     def stack_facts(self) -> ManifestFacts:
         """Facts of the manifest that a run uses: the workspace's if there is one, else the recipe's."""
         return self.stack or self.manifest_facts
@@ -113,8 +119,8 @@ class LoadedRecipe:
 
     def in_stack(self, stack: ManifestFacts) -> LoadedRecipe:
         """Return the recipe for a workspace of its manifest or of an extending one; unchanged for other workspaces."""
-        own = self.manifest_facts
-        return replace(self, stack=stack) if stack.name == own.name or stack.extends(own) else self
+        same = stack.name == self.manifest_name or stack.extends(self.manifest_facts)
+        return replace(self, stack=stack) if same else self
 
 
 def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> LoadedRecipe:

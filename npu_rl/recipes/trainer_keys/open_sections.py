@@ -30,9 +30,12 @@ _CLASSES = {
 _ADDITIONAL = "additional_config"
 # what MindSpeed declares, and what it reads of its arguments: `repatch` sets every key of the section on them
 # (mindspeed/megatron_adaptor.py@7ff818c4)
-_ARGUMENT = re.compile(
-    rb"""["']--([a-z][\w-]*)["']|dest=["'](\w+)["']|\b(?:\w*args|\w*config|args\(\))\.([a-z]\w*)\b(?!\s*\()"""
-    rb"""|attr\(\s*[\w.]*(?:args|config),\s*["'](\w+)["']"""
+_ARGUMENTS = (  # one by one, as an alternation of them takes four times as long
+    re.compile(rb"""["']--([a-z][\w-]*)["']"""),
+    re.compile(rb"""dest=["'](\w+)["']"""),
+    re.compile(rb"""args(?:\(\))?\.([a-z]\w*)\b(?!\s*\()"""),
+    re.compile(rb"""config\.([a-z]\w*)\b(?!\s*\()"""),
+    re.compile(rb"""attr\(\s*[\w.]*(?:args|config),\s*["'](\w+)["']"""),
 )
 _NAME = re.compile(rb"""["']([A-Za-z_]\w*)["']""")
 
@@ -87,21 +90,17 @@ class OpenSections:
     def _class_of(self, field: SourceField) -> Class | None:
         """Return the configuration class in a field's annotation, or None."""
         for node in ast.walk(field.annotation) if field.annotation else ():
-            found = (
-                self._sources.find_class_expression(field.module, node)
-                if isinstance(node, ast.expr)
-                else None
-            )
-            if found:
+            if isinstance(node, ast.expr) and (
+                found := self._sources.find_class_expression(field.module, node)
+            ):
                 return found
         return None
 
     @cached_property
     def _mindspeed(self) -> frozenset[str]:
-        found = (
-            match for text in self._sources.texts("mindspeed").values() for match in _ARGUMENT.findall(text)
-        )
-        return frozenset(name.decode().replace("-", "_") for match in found for name in match if name)
+        texts = self._sources.texts("mindspeed").values()
+        found = (name for text in texts for argument in _ARGUMENTS for name in argument.findall(text))
+        return frozenset(name.decode().replace("-", "_") for name in found)
 
     @cached_property
     def _ascend(self) -> Names:

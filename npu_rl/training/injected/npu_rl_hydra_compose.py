@@ -61,7 +61,11 @@ def _defaults(request: dict[str, Any], faults: tuple[type[Exception], ...]) -> d
     declared = _search_path(folder, name)
     places = ",".join(f"'{_place(one, request['code'])}'" for one in declared)
     overrides = [f"hydra.searchpath=[{places}]"] if places else []
-    groups = dict(request["groups"])
+    # to compose twice takes twice the time, so a group that no folder has is not tried
+    folders = [folder, *(_place(one, request["code"]).removeprefix("file://") for one in declared)]
+    groups = {
+        key: one for key, one in request["groups"].items() if any(Path(at, key).is_dir() for at in folders)
+    }
     while True:
         chosen = [f"{group}={'null' if option is None else option}" for group, option in groups.items()]
         try:
