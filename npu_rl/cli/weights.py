@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,9 +13,6 @@ from npu_rl.cli.command_group import examples, group
 from npu_rl.cli.next_steps import GOES_ON, if_interrupted, tell_next
 from npu_rl.cli.options import Json, NewFolder, Python, Workers, Workspace
 from npu_rl.cli.show import print_report, tell
-
-if TYPE_CHECKING:
-    from npu_rl.weights.checkpoints.cast_weights import CastReport
 
 app = group(
     "Prepare model weights for a trainer.",
@@ -65,16 +62,22 @@ def cast(
     """
     from npu_rl.cli.weights_progress import watching
     from npu_rl.common.user_path import user_path
-    from npu_rl.weights.checkpoints.cast_weights import cast_weights
+    from npu_rl.weights.checkpoints.convert_weights import ConvertOptions, convert_weights
     from npu_rl.weights.checkpoints.worker_pool import pool_of
+    from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
 
     pool = pool_of(interpreter(python, workspace), workers, inherit_path=device is Device.npu)
+    options = ConvertOptions(
+        checkpoint_folder(source),
+        user_path(target).absolute(),
+        OutputLayout("hf"),
+        command="cast",
+        device=device.value,
+    )
     if_interrupted(GOES_ON)
     with watching() as watch:
-        report = cast_weights(
-            checkpoint_folder(source), user_path(target).absolute(), pool, device.value, watch
-        )
-    print_report(report.to_json(), _cast_text(report), as_json=json)
+        report = convert_weights(options, pool, watch)
+    print_report(report, _cast_text(report), as_json=json)
     if not json:
         tell_next("weights", "check", target, workspace=workspace)
 
@@ -98,22 +101,19 @@ def interpreter(python: str | None, workspace: Path | None) -> str:
     return choose(python, None if python is not None else open_workspace_if_any(workspace, tell))
 
 
-def _cast_text(report: CastReport) -> str:
+def _cast_text(of: dict[str, Any]) -> str:
     from npu_rl.cli.weights_progress import last_line
     from npu_rl.common.printable import one_line
 
-    figures = report.plan.to_json()
-    tensors = figures["tensors"]
-    copied = ", ".join(f"{count} in {dtype}" for dtype, count in tensors["copied"].items()) or "none"
-    left = [one_line(name) for name in figures["files"]["left_out"]]
+    same = ", ".join(f"{count} in {dtype}" for dtype, count in of["copied_tensors"].items()) or "none"
+    left = [one_line(name) for name in of["not_copied"]]
     lines = [
-        f"{report.target}: {figures['shards']} shards in BF16, {figures['bytes'] / 1e9:.1f} GB",
-        f"  tensors:  {tensors['cast']} cast from FP8; copied as they are: {copied}",
-        f"  left out: {tensors['scales_left_out']} scales, "
-        f"{len(tensors['mtp_left_out'])} tensors of multi-token prediction",
-        f"  config:   {', '.join(figures['config']) or 'unchanged'}",
-        f"  files:    {len(figures['files']['copied'])} copied"
-        + (f"; not copied: {', '.join(left)}" if left else ""),
+        f"{of['output']['path']}: {of['files']} shards in BF16, {of['bytes'] / 1e9:.1f} GB",
+        f"  tensors:  {of['cast']} cast from FP8; copied as they are: {same}",
+        f"  left out: {of['scales_left_out']} scales, "
+        f"{len(of['mtp_left_out'])} tensors of multi-token prediction",
+        f"  config:   {', '.join(of['config']) or 'unchanged'}",
+        f"  files:    {len(of['copied'])} copied" + (f"; not copied: {', '.join(left)}" if left else ""),
+        last_line(of["seconds"], of["files_kept"], "shards"),
     ]
-    lines.append(last_line(report.seconds, report.kept, "shards"))
     return "\n".join(lines) + "\n"

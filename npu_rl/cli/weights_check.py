@@ -14,7 +14,7 @@ from npu_rl.cli.options import Json, Overrides, Python, Workers, Workspace
 from npu_rl.cli.show import error_count, print_json, say
 
 if TYPE_CHECKING:
-    from npu_rl.weights.checkpoints.check_weights import CheckReport
+    from npu_rl.weights.checkpoints.checkpoint_findings import CheckedFolder
     from npu_rl.weights.checkpoints.hash_list import HashComparison
 
 
@@ -75,7 +75,7 @@ def check(
     ok = (report is None or report.ok) and (hashes is None or hashes.ok)
     if json:
         document = {"ok": ok, "folder": str(place)} if report is None else {**report.to_json(), "ok": ok}
-        found = [] if report is None else judged.rows(report.checked.findings)
+        found = [] if report is None else judged.rows(report.findings)
         print_json({**document, "findings": found, "hashes": hashes and asdict(hashes)})
     else:
         _say(report, hashes, write)
@@ -102,17 +102,17 @@ def _hashes(folder: Path, count: int, write: bool) -> HashComparison:
         return (write_hashes if write else verify_hashes)(folder, count, progress)
 
 
-def _say(report: CheckReport | None, hashes: HashComparison | None, write: bool) -> None:
+def _say(report: CheckedFolder | None, hashes: HashComparison | None, write: bool) -> None:
     from npu_rl.cli import judged
 
     if report is not None:
         figures = report.to_json()
         dtypes = ", ".join(f"{count} in {dtype}" for dtype, count in figures["tensors"].items())
-        kind = report.checked.megatron
+        kind = report.megatron
         shards = f"Megatron's {kind}, {figures['shards']} files" if kind else f"{figures['shards']} shards"
         if figures["bytes"]:
             say(f"{figures['folder']}: {shards}, {figures['bytes'] / 1e9:.1f} GB; tensors: {dtypes or 0}")
-        judged.say_findings(report.checked.findings)
+        judged.say_findings(report.findings)
         if report.unchecked:
             say(f"not checked: names and shapes of the tensors: {report.unchecked}")
         elif report.ok and not kind:
@@ -126,7 +126,7 @@ def _say(report: CheckReport | None, hashes: HashComparison | None, write: bool)
         say(f"hashes of {hashes.files} files {done}, {hashes.bytes / 1e9:.1f} GB read")
     elif write:
         say("hashes not written")
-    findings = report.checked.findings if report else ()
+    findings = report.findings if report else ()
     errors = sum(found.severity.value == "error" for found in findings)
     errors += len(hashes.changed) + len(hashes.missing) if hashes else 0
     say(error_count(errors))

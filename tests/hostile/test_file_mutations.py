@@ -183,7 +183,7 @@ def safetensors_headers(folder: Path, m: Mutator) -> None:
         checkpoint.digest()
         _is_fp8(folder)
         if (folder / "tokenizer.json").stat().st_size < 100:
-            other_files(folder, checkpoint.shards).copy(folder, target)
+            other_files(folder).copy(folder, target)
 
 
 def an_output_folder(folder: Path, m: Mutator) -> None:
@@ -229,18 +229,17 @@ def _archive() -> bytes:
 
 def a_cast_shard(folder: Path, m: Mutator) -> None:
     pytest.importorskip("torch")
-    from npu_rl.weights.tensors.npu_rl_tensors.cast import cast_shard
+    from npu_rl.weights.checkpoints.convert_weights import ConvertOptions
+    from npu_rl.weights.tensors.npu_rl_tensors.conversion.tasks import opened, write_output
+    from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
 
     _hf_folder(fresh(folder), m)
     (folder / "out").mkdir()
-    task = {
-        "input": str(folder),
-        "output": str(folder / "out"),
-        "shard": "model-1.safetensors",
-        "device": "cpu",
-    }
+    options = ConvertOptions(folder, folder / "out", OutputLayout("hf"), command="cast")
+    task = {"of": options.to_json(), "output": str(folder / "out"), "file": "model-1.safetensors"}
+    opened.cache_clear()
     with disk_errors(folder):
-        cast_shard(task, lambda _: None)
+        write_output(task, lambda _: None)
 
 
 def _dist_folder(folder: Path, m: Mutator, saved: bytes) -> None:

@@ -18,7 +18,7 @@ from tests.downloads.test_get import hub_file
 def copied(folder: Path) -> None:
     target = folder.with_name("target")
     target.mkdir()
-    other_files(folder, ()).copy(folder, target)
+    other_files(folder).copy(folder, target)
 
 
 def hashed(folder: Path) -> None:

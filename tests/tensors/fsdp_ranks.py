@@ -9,7 +9,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-KINDS = {"fsdp1": 2, "fsdp2": 3, "hybrid": 4, "without_mesh": 2, "one_rank": 1}
+KINDS = {"fsdp1": 2, "fsdp2": 3, "hybrid": 4, "one_rank": 1}
 """By name: how many ranks."""
 
 
@@ -38,9 +38,8 @@ def save(kind: str, rank: int, world: int, folder: Path) -> None:
         fully_shard(model, mesh=mesh)
     else:
         strategy = ShardingStrategy.HYBRID_SHARD if kind == "hybrid" else ShardingStrategy.FULL_SHARD
-        with_mesh = {} if kind == "without_mesh" else {"device_mesh": mesh}
         model = FullyShardedDataParallel(
-            model, device_id=torch.device("cpu"), sharding_strategy=strategy, **with_mesh
+            model, device_id=torch.device("cpu"), sharding_strategy=strategy, device_mesh=mesh
         )
         context = FullyShardedDataParallel.state_dict_type(
             model, StateDictType.SHARDED_STATE_DICT, ShardedStateDictConfig(offload_to_cpu=False)

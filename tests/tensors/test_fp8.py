@@ -13,7 +13,12 @@ from tests.weights.tiny_checkpoint import f32, naive_cast
 torch: Any = pytest.importorskip("torch")
 pytestmark = pytest.mark.rehearsal
 
-from npu_rl.weights.tensors.npu_rl_tensors.fp8 import Fp8Cast, _require_same_bits, first_nan, invalid_scale  # noqa: E402
+from npu_rl.weights.tensors.npu_rl_tensors.fp8 import (  # noqa: E402
+    Fp8Cast,
+    _require_same_bits,
+    require_numbers,
+    require_valid,
+)
 from npu_rl.weights.tensors.npu_rl_tensors.tensor_error import TensorError  # noqa: E402
 
 CODES = bytes(code for code in range(256) if code & 0x7F != 0x7F)
@@ -66,18 +71,19 @@ def test_it_is_what_torch_computes_from_float8() -> None:
 @pytest.mark.parametrize("value", [0.0, -0.0, -1e-3, float("inf"), float("nan"), LARGEST * 1.01])
 def test_an_invalid_scale_is_found(value: float) -> None:
     scales = torch.ones(3, 4)
-    assert invalid_scale(scales) is None
+    require_valid(scales, "w", "x")
     scales[1, 2] = value
-    found = invalid_scale(scales)
-    assert found is not None and found[:2] == (1, 2)
+    with pytest.raises(TensorError, match=r"Invalid scale(.|\n)*x\[1, 2\]"):
+        require_valid(scales, "w", "x")
 
 
 @pytest.mark.parametrize("code", [0x7F, 0xFF])
 def test_a_weight_that_is_nan_is_found(code: int) -> None:
     codes = torch.tensor([*CODES, 0], dtype=torch.uint8).view(5, -1)
-    assert first_nan(codes.view(torch.int8)) is None
+    require_numbers(codes.view(torch.int8), 10, "x")
     codes[3, 4] = code
-    assert first_nan(codes.view(torch.int8)) == (3, 4)
+    with pytest.raises(TensorError, match=r"x\[13, 4\]"):
+        require_numbers(codes.view(torch.int8), 10, "x")
 
 
 def test_a_device_that_is_not_there_is_refused() -> None:

@@ -15,9 +15,8 @@ from npu_rl.weights.checkpoints.output_folder import NOTE
 from npu_rl.weights.checkpoints.worker_pool import Task, Workers, as_npu_rl_error
 from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
 from npu_rl.weights.tensors.npu_rl_tensors.tensor_error import TensorError
-from npu_rl.weights.tensors.npu_rl_tensors.worker import TASKS
 
-DIST = OutputLayout("torch_dist")
+DIST, HF = OutputLayout("torch_dist"), OutputLayout("hf")
 
 
 class InlineWorkers(Workers):
@@ -32,10 +31,11 @@ class InlineWorkers(Workers):
         on_result: Callable[[Any], None],
         on_progress: Callable[[int], None],
     ) -> None:
-        import_module("npu_rl.weights.tensors.npu_rl_tensors.audit").opened.cache_clear()
+        for name in ("audit", "conversion.tasks"):
+            import_module(f"npu_rl.weights.tensors.npu_rl_tensors.{name}").opened.cache_clear()
         for task in tasks:
-            module = import_module(f"npu_rl.weights.tensors.npu_rl_tensors.{TASKS[task.name]}")
-            function = getattr(module, task.name)
+            module, _, name = task.name.rpartition(".")
+            function = getattr(import_module(f"npu_rl.weights.tensors.npu_rl_tensors.{module}"), name)
             try:
                 value = function(json.loads(json.dumps(task.arguments)), on_progress)
             except TensorError as error:
@@ -58,6 +58,11 @@ def convert(
     workers: Workers | None = None,
 ) -> dict[str, Any]:
     return convert_weights(ConvertOptions(source, target, layout, config), workers or InlineWorkers())
+
+
+def cast(source: Path, target: Path, workers: Workers | None = None) -> dict[str, Any]:
+    options = ConvertOptions(source, target, HF, command="cast")
+    return convert_weights(options, workers or InlineWorkers())
 
 
 def audit(

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from npu_rl.common.errors import HostError, NpuRlError, UsageError, WeightsError
-from npu_rl.weights.checkpoints.cast_weights import cast_weights, plan_cast
 from npu_rl.weights.checkpoints.output_folder import NOTE, OutputFolder
 from npu_rl.weights.checkpoints.worker_pool import Workers
-from tests.weights.inline_workers import InlineWorkers, interpreter, limited
+from npu_rl.weights.tensors.npu_rl_tensors.cast_plan import cast_rules
+from npu_rl.weights.tensors.npu_rl_tensors.hf_checkpoint import HfCheckpoint
+from npu_rl.weights.tensors.npu_rl_tensors.tensor_error import TensorError
+from tests.weights.inline_workers import cast, interpreter, limited
 from tests.weights.tiny_checkpoint import change_json, f32, read_file, tiny_fp8, write_file
 
 INDEX = "model.safetensors.index.json"
@@ -89,8 +91,8 @@ PLANNED: dict[str, tuple[Callable[[Path], None], str, str]] = {
         lambda f: change_tensors(f, SECOND, **{SCALE: None}), "A tensor in F8_E4M3 has no scales", WEIGHT,
     ),
     "no weight": (lambda f: change_tensors(f, SECOND, **{WEIGHT: None}), "Scales have no tensor", SCALE),
-    "scale in BF16": (set_scale("BF16", (1, 1), b"\0\x3f"), "Scales are not in F32", SCALE),
-    "scale of another shape": (set_scale("F32", (1, 2), f32([1, 1])), "Scales don't have the shape", SCALE),
+    "scale in BF16": (set_scale("BF16", (1, 1), b"\0\x3f"), "Scales don't have the dtype", SCALE),
+    "scale of another shape": (set_scale("F32", (1, 2), f32([1, 1])), "Scales don't have the dtype", SCALE),
     "weight cast already": (
         lambda f: change_tensors(f, SECOND, **{WEIGHT: ("BF16", (128, 128), bytes(2 * 128 * 128))}),
         "A tensor that has scales is not in FP8", WEIGHT,
@@ -107,18 +109,13 @@ def test_it_is_found_in_the_headers(tmp_path: Path, case: str) -> None:
     change, message, where = PLANNED[case]
     source = tiny_fp8(tmp_path / "in")
     change(source)
-    with pytest.raises(WeightsError) as caught:
-        cast_weights(source, tmp_path / "out", Workers("no-interpreter-is-started", 1))
+    with pytest.raises(TensorError) as caught:
+        checkpoint = HfCheckpoint(source)
+        cast_rules(checkpoint).check(checkpoint)
     assert message in caught.value.what
-    assert where in (caught.value.where or "")
-    assert not (tmp_path / "out").exists()
-
-
-def test_the_tensors_where_a_truncated_file_ends_is_named(tmp_path: Path) -> None:
-    source = tiny_fp8(tmp_path / "in")
-    truncate(source)
-    with pytest.raises(WeightsError, match=r"truncated within model\.layers\.0"):
-        plan_cast(source)
+    assert where in caught.value.where
+    if case == "truncated":
+        assert "truncated within model.layers.0" in caught.value.why
 
 
 @pytest.mark.parametrize("name", ["", "deeper"])
@@ -126,7 +123,7 @@ def test_an_output_within_the_input_is_refused(tmp_path: Path, name: str) -> Non
     source = tiny_fp8(tmp_path / "in")
     before = sorted(source.iterdir())
     with pytest.raises(UsageError, match="Input and output folders overlap"):
-        cast_weights(source, source / name, Workers("none", 1))
+        cast(source, source / name, Workers("none", 1))
     assert sorted(source.iterdir()) == before
 
 
@@ -135,7 +132,7 @@ def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     target.mkdir()
     (target / "config.json").write_text("mine")
     with pytest.raises(UsageError, match="The output folder is not empty"):
-        cast_weights(source, target, Workers("none", 1))
+        OutputFolder(target, "cast", source, "digest")
     assert [(p.name, p.read_text()) for p in target.iterdir()] == [("config.json", "mine")]
 
 
@@ -144,31 +141,31 @@ def test_a_file_where_the_folder_should_be_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     for target in (tmp_path / "file", tmp_path / "file" / "out"):
         with pytest.raises(HostError, match="A file exists where a folder is needed"):
-            cast_weights(source, target, Workers("none", 1))
+            OutputFolder(target, "cast", source, "digest")
 
 
+@pytest.mark.rehearsal
 @pytest.mark.usefixtures("small_disk")
 def test_a_small_disk_is_found_before_anything_starts(tmp_path: Path) -> None:
     source = tiny_fp8(tmp_path / "in")
     with pytest.raises(HostError, match="The disk is too small for the output"):
-        cast_weights(source, tmp_path / "out", Workers("none", 1))
+        cast(source, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_another_cast_into_the_folder_is_refused(tmp_path: Path) -> None:
-    source = tiny_fp8(tmp_path / "in")
-    output = OutputFolder(tmp_path / "out", "cast", source, plan_cast(source).digest)
+    output = OutputFolder(tmp_path / "out", "cast", tmp_path, "digest")
     with pytest.raises(UsageError, match="Another process writes into the output folder"):
-        cast_weights(source, tmp_path / "out", Workers("none", 1))
+        OutputFolder(tmp_path / "out", "cast", tmp_path, "digest")
     output.close()
 
 
 def test_a_model_of_the_same_layout_is_another_input(tmp_path: Path) -> None:
     """DeepSeek-V3 and R1 have the same index and the same headers."""
     source = tiny_fp8(tmp_path / "in")
-    before = plan_cast(source).digest
+    before = HfCheckpoint(source).digest()
     change_tensors(source, SECOND, **{"lm_head.weight": ("BF16", (40, 16), bytes(2 * 40 * 16))})
-    assert plan_cast(source).digest != before
+    assert HfCheckpoint(source).digest() != before
 
 
 def test_an_interpreter_without_torch_is_named(tmp_path: Path) -> None:
@@ -177,15 +174,15 @@ def test_an_interpreter_without_torch_is_named(tmp_path: Path) -> None:
     code += "import npu_rl_tensors.worker as w; w.main()"
     bare = interpreter(tmp_path, f'exec {sys.executable} -I -S -c "{code}"')
     with pytest.raises(HostError, match="The interpreter has no torch"):
-        cast_weights(source, tmp_path / "out", Workers(bare, 1))
+        cast(source, tmp_path / "out", Workers(bare, 1))
 
 
 def test_an_interpreter_that_ends_at_once_is_named(tmp_path: Path) -> None:
     source = tiny_fp8(tmp_path / "in")
     with pytest.raises(HostError, match="The process that reads the weights has ended"):
-        cast_weights(source, tmp_path / "out", Workers("/bin/false", 2))
+        cast(source, tmp_path / "out", Workers("/bin/false", 2))
     with pytest.raises(HostError, match="can't be started"):
-        cast_weights(source, tmp_path / "out", Workers("/no/such/python", 2))
+        cast(source, tmp_path / "out", Workers("/no/such/python", 2))
 
 
 @pytest.mark.rehearsal
@@ -195,7 +192,7 @@ def test_an_invalid_scale_is_found_while_casting(tmp_path: Path, value: float) -
     source = tiny_fp8(tmp_path / "in")
     set_scale("F32", (1, 1), f32([value]))(source)
     with pytest.raises(WeightsError) as caught:
-        cast_weights(source, tmp_path / "out", InlineWorkers())
+        cast(source, tmp_path / "out")
     assert caught.value.what.startswith("Invalid scale")
     assert caught.value.where == f"{source / SECOND}: {SCALE}[0, 0]"
     left = sorted(p.name for p in (tmp_path / "out").iterdir())
@@ -208,7 +205,7 @@ def test_a_weight_that_is_no_number_is_found_while_casting(tmp_path: Path) -> No
     source = tiny_fp8(tmp_path / "in")
     change_tensors(source, SECOND, **{WEIGHT: ("F8_E4M3", (128, 128), bytes(300) + b"\xff" + bytes(16083))})
     with pytest.raises(NpuRlError) as caught:
-        cast_weights(source, tmp_path / "out", Workers(sys.executable, 2))
+        cast(source, tmp_path / "out", Workers(sys.executable, 2))
     assert caught.value.what == "A weight is not a number"
     assert caught.value.where == f"{source / SECOND}: {WEIGHT}[2, 44]"
 
@@ -218,7 +215,7 @@ def test_a_full_disk_is_named_by_the_output(tmp_path: Path) -> None:
     """The system names no file for a write, and the message then named the shard that was read."""
     pytest.importorskip("torch")
     with pytest.raises(HostError, match="File too large") as caught:
-        cast_weights(tiny_fp8(tmp_path / "in"), tmp_path / "out", Workers(limited(tmp_path), 1))
+        cast(tiny_fp8(tmp_path / "in"), tmp_path / "out", Workers(limited(tmp_path), 1))
     assert Path(caught.value.where).parent == tmp_path / "out"  # whichever shard comes first
 
 
@@ -228,7 +225,7 @@ def test_blocks_larger_than_memory_and_a_matrix_without_columns(tmp_path: Path) 
     source = tiny_fp8(tmp_path / "in")
     empty = {WEIGHT: ("F8_E4M3", (128, 0), b""), SCALE: ("F32", (1, 0), b"")}
     change_tensors(source, SECOND, **empty)
-    cast_weights(source, tmp_path / "out", InlineWorkers())
+    cast(source, tmp_path / "out")
     assert read_file(tmp_path / "out" / SECOND)[WEIGHT][:2] == ("BF16", (128, 0))
 
     large = tiny_fp8(tmp_path / "large")
@@ -238,5 +235,5 @@ def test_blocks_larger_than_memory_and_a_matrix_without_columns(tmp_path: Path) 
     for shard in (FIRST, SECOND, "model-00003-of-00003.safetensors"):
         names = [name for name in read_file(large / shard) if name.endswith("_scale_inv")]
         change_tensors(large, shard, **{name: ("F32", (1, 1), f32([0.5])) for name in names})
-    cast_weights(large, tmp_path / "one", InlineWorkers())
+    cast(large, tmp_path / "one")
     assert read_file(tmp_path / "one" / FIRST).keys() == first.keys()

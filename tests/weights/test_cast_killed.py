@@ -80,7 +80,7 @@ def test_it_goes_on_where_it_was(source: Path, whole: Path, tmp_path: Path, numb
     process = start(source, target, tmp_path)
     out, _ = process.communicate(timeout=120)
     assert process.returncode == 0
-    assert json.loads(out)["shards_kept"] == before
+    assert json.loads(out)["files_kept"] == before
     names = sorted(p.name for p in whole.iterdir())
     assert sorted(p.name for p in target.iterdir()) == names
     for name in names:

@@ -13,7 +13,8 @@ import pytest
 from npu_rl.common.yaml_documents.finding import Severity
 from npu_rl.recipes.checkpoints.checkpoint_of_recipe import CheckpointOfRecipe
 from npu_rl.recipes.recipe.load_recipe import load_recipe
-from npu_rl.weights.checkpoints.check_weights import CheckReport, check_weights
+from npu_rl.weights.checkpoints.check_weights import check_weights
+from npu_rl.weights.checkpoints.checkpoint_findings import CheckedFolder
 from npu_rl.weights.checkpoints.output_folder import NOTE
 from tests.support import clean_env, run_cli
 from tests.weights.documented import documented_keys
@@ -64,13 +65,13 @@ def folder(deepseek: Path, tmp_path: Path) -> Path:
     return target
 
 
-def check(folder: Path, recipe: str | None = None, *overrides: str) -> CheckReport:
+def check(folder: Path, recipe: str | None = None, *overrides: str) -> CheckedFolder:
     loaded = None if recipe is None else load_recipe(recipe, overrides)
     return check_weights(folder, InlineWorkers(), None if loaded is None else CheckpointOfRecipe(loaded))
 
 
-def rules(report: CheckReport, *severities: Severity) -> list[str]:
-    return [f.rule for f in report.checked.findings if not severities or f.severity in severities]
+def rules(report: CheckedFolder, *severities: Severity) -> list[str]:
+    return [f.rule for f in report.findings if not severities or f.severity in severities]
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -130,7 +131,7 @@ def test_damage_is_an_error(folder: Path, case: str) -> None:
     change(folder)
     report = check(folder)
     assert rule in rules(report, Severity.ERROR)
-    assert fix in next(f.fix for f in report.checked.findings if f.rule == rule)
+    assert fix in next(f.fix for f in report.findings if f.rule == rule)
 
 
 def test_what_is_not_as_it_could_be_is_advice(folder: Path) -> None:
@@ -146,7 +147,7 @@ def test_what_is_not_as_it_could_be_is_advice(folder: Path) -> None:
 def test_fp8_is_sent_to_the_cast(tmp_path: Path) -> None:
     source = tiny_fp8(tmp_path / "in")
     report = check(source)
-    errors = {f.rule: f for f in report.checked.findings if f.severity is Severity.ERROR}
+    errors = {f.rule: f for f in report.findings if f.severity is Severity.ERROR}
     assert errors["weights-config-quantization"].fix == f"npu-rl weights cast {source} {source}-BF16"
     change_config(source, quantization_config=None)
     assert "weights-fp8" in rules(check(source), Severity.ERROR)
@@ -170,7 +171,7 @@ def test_a_model_that_transformers_lacks_is_not_compared(folder: Path) -> None:
 
 def test_it_is_held_against_the_recipe(folder: Path) -> None:
     report = check(folder, "deepseek-r1-zero-256die")
-    found = {f.rule: f for f in report.checked.findings}
+    found = {f.rule: f for f in report.findings}
     assert found["weights-architecture"].severity is Severity.ERROR
     assert "layers 2 and not 61" in found["weights-architecture"].message
 
@@ -205,7 +206,7 @@ def test_the_command_says_it(folder: Path, tmp_path: Path) -> None:
 )
 def test_another_transformers_than_the_run_s_is_said(folder: Path, recipe: str, said: str) -> None:
     report = check(folder, recipe)
-    (note,) = (found for found in report.checked.findings if found.rule == "weights-transformers")
+    (note,) = (found for found in report.findings if found.rule == "weights-transformers")
     assert note.severity is Severity.NOTE and said in note.message
 
 

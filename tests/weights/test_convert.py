@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,14 +12,16 @@ from typing import Any
 import pytest
 
 from npu_rl.common.errors import NpuRlError, UsageError, WeightsError
+from npu_rl.weights.checkpoints.convert_weights import ConvertOptions
 from npu_rl.weights.checkpoints.worker_pool import Task
+from npu_rl.weights.tensors import ROOT
 from npu_rl.weights.tensors.npu_rl_tensors.conversion import units
 from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
 from npu_rl.weights.tensors.npu_rl_tensors.layouts.placements import LegacyRanks
 from tests.tensors import megatron_checkpoints as tiny
 from tests.tensors import synthetic_671b
 from tests.weights import toy_fp8
-from tests.weights.inline_workers import DIST, InlineWorkers, convert, equal, unfinish
+from tests.weights.inline_workers import DIST, HF, InlineWorkers, convert, equal, unfinish
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.rehearsal
@@ -44,7 +47,7 @@ def test_torch_reads_what_was_fused_and_back_it_is_the_model(
     for key, tensor in expected.items():
         assert torch.equal(found[key], tensor), key
     assert equal(hf, tmp_path / "dist")
-    convert(tmp_path / "dist", tmp_path / "back", OutputLayout("hf"), config=hf)
+    convert(tmp_path / "dist", tmp_path / "back", HF, config=hf)
     assert equal(hf, tmp_path / "back")
     assert (tmp_path / "back/tokenizer.json").is_file()
     assert not list(tmp_path.rglob("*.part")) and not list(tmp_path.rglob("*.places.json"))
@@ -97,7 +100,7 @@ def test_a_rank_of_qwen_has_what_mindspeed_llm_gives_it(stages: int, tied: bool,
     convert(hf, tmp_path / "legacy", layout)
     same_files(tmp_path / "legacy", tiny.write_legacy_qwen(tmp_path / "expected", config, tensors, 4, stages))
     assert equal(hf, tmp_path / "expected")
-    convert(tmp_path / "legacy", tmp_path / "back", OutputLayout("hf"), config=hf)
+    convert(tmp_path / "legacy", tmp_path / "back", HF, config=hf)
     assert equal(hf, tmp_path / "back")
 
 
@@ -161,7 +164,7 @@ class Interrupted(InlineWorkers):
         self, tasks: Sequence[Task], on_result: Callable[[Any], None], on_progress: Callable[[int], None]
     ) -> None:
         for number, task in enumerate(tasks):
-            if task.name == "convert_file" and number == self.at:
+            if task.name == "conversion.tasks.write_output" and number == self.at:
                 half = Path(task.arguments["output"], task.arguments["file"] + ".part")
                 half.parent.mkdir(parents=True, exist_ok=True)
                 half.write_bytes(b"half")
@@ -212,18 +215,6 @@ def test_a_kill_between_the_last_file_and_the_note(
     assert last.name in str(raised.value)
 
 
-def test_no_file_is_written_through_a_link(deepseek: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
-    hf, out, victim = deepseek[0], tmp_path / "out", tmp_path / "victim"
-    victim.write_text("mine")
-    with pytest.raises(KeyboardInterrupt):
-        convert(hf, out, workers=Interrupted(0))
-    for name in ("__0_0.distcp.part", "metadata.json.part", "common.pt"):
-        (out / name).unlink(missing_ok=True)
-        (out / name).symlink_to(victim)
-    convert(hf, out)
-    assert equal(hf, out) and victim.read_text() == "mine" and not (out / "common.pt").is_symlink()
-
-
 def test_another_model_does_not_go_on(tmp_path: Path) -> None:
     """4 heads of 8 values and 2 of 16 have one shape and another order: a mixture of both would be no model."""
     tensors = tiny.hf_tensors(tiny.QWEN)
@@ -232,9 +223,9 @@ def test_another_model_does_not_go_on(tmp_path: Path) -> None:
     other = {**tiny.QWEN, "num_attention_heads": 4, "num_key_value_heads": 2}
     (tmp_path / "other").mkdir()
     (tmp_path / "other/config.json").write_text(json.dumps(other))
-    convert(dist, tmp_path / "back", OutputLayout("hf"), config=hf)
+    convert(dist, tmp_path / "back", HF, config=hf)
     with pytest.raises(WeightsError, match="output folder belongs to another input"):
-        convert(dist, tmp_path / "back", OutputLayout("hf"), config=tmp_path / "other")
+        convert(dist, tmp_path / "back", HF, config=tmp_path / "other")
 
 
 def test_what_cannot_be_converted_is_named(deepseek: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
@@ -270,50 +261,9 @@ def test_what_cannot_be_converted_is_named(deepseek: tuple[Path, dict[str, Any]]
         with pytest.raises(NpuRlError, match=text):
             convert(source, target, layout)
         assert not target.exists()
-    occupied = tmp_path / "occupied"
-    occupied.mkdir()
-    (occupied / "mine.txt").write_text("precious")
-    with pytest.raises(UsageError, match="not empty"):
-        convert(hf, occupied)
-    with pytest.raises(UsageError, match="output folders overlap"):
-        convert(hf, hf / "inside")
-    assert [path.name for path in occupied.iterdir()] == ["mine.txt"]
 
 
-def test_a_full_disk_is_seen_before_anything_is_written(
-    deepseek: tuple[Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from npu_rl.weights.checkpoints import output_folder
-
-    monkeypatch.setattr(output_folder, "_MARGIN", 1 << 60)
-    with pytest.raises(NpuRlError, match="The disk is too small"):
-        convert(deepseek[0], tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_workers_in_processes_take_little_memory(tmp_path: Path) -> None:
-    """200 MB of tensors of 50 MB: a worker's peak above its imports is within 2 x the largest tensor and 40 MB."""
-    config = tiny.DEEPSEEK | {"num_hidden_layers": 1, "vocab_size": 49152, "hidden_size": 512}
-    hf = tiny.write_hf(tmp_path / "hf", config, tiny.hf_tensors(config))
-    largest, peak = memory_of_a_worker(hf, tmp_path / "dist", DIST)
-    assert largest == 49152 * 512 * 2
-    assert peak < 2 * largest + 40e6, peak
-
-
-def test_a_worker_holds_a_rank_s_file_and_a_fifth_of_it(tmp_path: Path) -> None:
-    """Two ranks of 200 MB, one after the other; most of it are experts of 0.5 MB, which are read one by one."""
-    sizes = {"hidden_size": 512, "moe_intermediate_size": 512, "n_routed_experts": 128}
-    config = tiny.DEEPSEEK | sizes | {"num_hidden_layers": 3}
-    hf = tiny.write_hf(tmp_path / "hf", config, tiny.hf_tensors(config))
-    ranks = LegacyRanks(2, (3,), 1, experts_over_tensor=True)
-    largest, peak = memory_of_a_worker(hf, tmp_path / "legacy", OutputLayout("legacy", ranks))
-    assert largest > 200e6
-    assert peak < 1.2 * largest, peak
-
-
-def memory_of_a_worker(source: Path, output: Path, layout: OutputLayout) -> tuple[int, int]:
-    """Convert in a process of its own; return the largest piece by its plan, and the peak above its imports."""
-    code = """
+MEMORY = """
 import sys, json
 from pathlib import Path
 import npu_rl_tensors.conversion.tasks as tasks
@@ -324,34 +274,43 @@ def memory(which):
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(which))
 before = memory("VmRSS:")
 Path("/proc/self/clear_refs").write_text("5")
-plan = tasks.plan_conversion(arguments, print)
+plan = tasks.plan_output(arguments, print)
 for file in plan["files"]:
-    tasks.convert_file({**arguments, "file": file}, lambda count: None)
-tasks.finish_conversion(arguments, print)
-print(json.dumps([plan["largest"], memory("VmHWM:") - before]))
+    tasks.write_output({**arguments, "file": file}, lambda count: None)
+tasks.finish_output(arguments, print)
+print(json.dumps([plan["report"]["largest_in_memory"], memory("VmHWM:") - before]))
 """
-    import subprocess
+SIZES = {"hidden_size": 512, "moe_intermediate_size": 512, "n_routed_experts": 128, "num_hidden_layers": 3}
+OVER_TWO = OutputLayout("legacy", LegacyRanks(2, (3,), 1, experts_over_tensor=True))
 
-    from npu_rl.weights.tensors import ROOT
 
-    output.mkdir()
-    arguments = {
-        "input": str(source),
-        "config": None,
-        "layout": layout.to_json(),
-        "experts_over_tensor": True,
-        "output": str(output),
-    }
+@pytest.mark.parametrize(
+    ("changes", "layout", "largest", "copies", "room"),
+    [
+        ({"num_hidden_layers": 1, "vocab_size": 49152, "hidden_size": 512}, DIST, 49152 * 512 * 2, 2, 40e6),
+        (SIZES, OVER_TWO, 200_000_000, 1.2, 0),
+    ],
+    ids=["two tensors for torch_dist", "a rank's file and a fifth of it"],
+)
+def test_a_worker_takes_little_memory(
+    changes: dict[str, int], layout: OutputLayout, largest: int, copies: float, room: float, tmp_path: Path
+) -> None:
+    """200 MB of tensors of 50 MB; and two ranks of 200 MB, most of it experts of 0.5 MB. Above the imports."""
+    config = tiny.DEEPSEEK | changes
+    hf = tiny.write_hf(tmp_path / "hf", config, tiny.hf_tensors(config))
+    (tmp_path / "out").mkdir()
+    options = ConvertOptions(hf, tmp_path / "out", layout)
+    arguments = json.dumps({"of": options.to_json(), "output": str(options.target)})
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code, json.dumps(arguments)],
+        [sys.executable, "-W", "ignore", "-c", MEMORY, arguments],
         env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PATH": ""},
         capture_output=True,
         text=True,
         timeout=120,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    largest, peak = json.loads(done.stdout.splitlines()[-1])
-    return largest, peak
+    planned, peak = json.loads(done.stdout.splitlines()[-1])
+    assert planned >= largest and peak < copies * planned + room, (planned, peak)
 
 
 def test_the_files_of_671b(tmp_path: Path) -> None:
@@ -377,5 +336,5 @@ def test_the_files_of_671b(tmp_path: Path) -> None:
         assert placed == {key: math.prod(spec.shape) for key, spec in layout.stored.items()}
         whole = sum(math.prod(layout.shape(name)) for name in layout.by_name)
         assert whole == 671_026_419_200
-        largest = max(unit.largest for unit in files_of(output, layout, sizes))
-        assert largest == (268_427_264 if output is DIST else 6_773_018_624), largest
+        largest = max(unit.bytes for unit in files_of(output, layout, sizes))
+        assert largest == (4_293_085_184 if output is DIST else 6_773_018_624), largest

@@ -348,8 +348,8 @@ class Between(InlineWorkers):
     ) -> None:
         super().run(tasks, on_result, on_progress)
         for task in tasks:
-            if task.name == "export_shard":
-                self._act(Path(task.arguments["output"], task.arguments["shard"]))
+            if task.name == "conversion.tasks.write_output":
+                self._act(Path(task.arguments["output"], task.arguments["file"]))
 
 
 def test_a_value_that_did_not_arrive(record: RunRecord, tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_a_list_that_proves_nothing(folder: Path) -> None:
     (folder / NAME).write_text(f"{'0' * 64}  empty\n{hashlib.sha256().hexdigest()}  empty\n")
     with pytest.raises(WeightsError) as raised:
         verify_hashes(folder, 1, lambda _: None)
-    assert "line 2 repeats empty" in str(raised.value)
+    assert "line 2" in str(raised.value)
 
 
 def test_an_empty_folder_has_no_list(tmp_path: Path) -> None:
@@ -108,6 +108,6 @@ def test_an_empty_folder_has_no_list(tmp_path: Path) -> None:
 
 def test_the_list_of_another_folder_is_not_copied(folder: Path) -> None:
     write_hashes(folder, 1, lambda _: None)
-    found = other_files(folder, ())
+    found = other_files(folder)
     assert NAME not in found.copied
     assert NAME in found.left

@@ -13,7 +13,8 @@ import pytest
 from npu_rl.common.yaml_documents.finding import Severity
 from npu_rl.recipes.checkpoints.checkpoint_of_recipe import CheckpointOfRecipe
 from npu_rl.recipes.recipe.load_recipe import load_recipe
-from npu_rl.weights.checkpoints.check_weights import CheckReport, check_weights
+from npu_rl.weights.checkpoints.check_weights import check_weights
+from npu_rl.weights.checkpoints.checkpoint_findings import CheckedFolder
 from npu_rl.weights.checkpoints.output_folder import NOTE
 from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
 from npu_rl.weights.tensors.npu_rl_tensors.layouts.placements import LegacyRanks
@@ -36,21 +37,19 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def checked(folder: Path, recipe: str | None = None, *overrides: str) -> CheckReport:
+def checked(folder: Path, recipe: str | None = None, *overrides: str) -> CheckedFolder:
     wanted = CheckpointOfRecipe(load_recipe(recipe, overrides)) if recipe else None
     return check_weights(folder, InlineWorkers(), wanted)
 
 
-def errors(report: CheckReport) -> list[tuple[str, str]]:
-    return [
-        (found.rule, found.message) for found in report.checked.findings if found.severity is Severity.ERROR
-    ]
+def errors(report: CheckedFolder) -> list[tuple[str, str]]:
+    return [(found.rule, found.message) for found in report.findings if found.severity is Severity.ERROR]
 
 
 @pytest.mark.parametrize("name", ["dist", "legacy"])
 def test_a_whole_one_is_named_and_no_error(made: Path, name: str) -> None:
     report = checked(made / name)
-    assert report.ok and [found.rule for found in report.checked.findings] == ["weights-megatron"]
+    assert report.ok and [found.rule for found in report.findings] == ["weights-megatron"]
     figures = report.to_json()
     assert figures["format"] == ("torch_dist" if name == "dist" else "legacy")
     assert set(figures["tensors"]) == {"BF16", "F32"} and figures["bytes"] > 1000

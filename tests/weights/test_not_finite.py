@@ -13,7 +13,6 @@ import pytest
 from npu_rl.common.errors import WeightsError
 from npu_rl.training.record.saved_checkpoints.run_checkpoint import run_checkpoint
 from npu_rl.training.run.export_run import ExportOptions, export_run
-from npu_rl.weights.checkpoints.cast_weights import cast_weights
 from npu_rl.weights.checkpoints.checkpoint_findings import check_folder
 from npu_rl.weights.checkpoints.output_folder import NOTE
 from npu_rl.weights.checkpoints.worker_pool import Workers
@@ -21,7 +20,7 @@ from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
 from npu_rl.weights.tensors.npu_rl_tensors.layouts.placements import LegacyRanks
 from tests.support import clean_env, run_cli
 from tests.tensors import megatron_checkpoints as tiny
-from tests.weights.inline_workers import InlineWorkers, audit, convert
+from tests.weights.inline_workers import InlineWorkers, audit, cast, convert
 from tests.weights.test_cast_input import change_tensors
 from tests.weights.test_export import actor, nothing_left, record, write_fsdp
 from tests.weights.tiny_checkpoint import tiny_fp8
@@ -139,9 +138,9 @@ def test_a_copy_of_one_rank_is_looked_at_too(deepseek: tuple[Path, dict[str, Any
     content["model"]["decoder.layers.3.input_layernorm.weight"][2] = float("nan")
     torch.save(content, path)
     report = audit(hf, legacy)
-    (found,) = report["not_finite"]
+    (found,), (different,) = report["not_finite"], report["differences"]
     assert (found["side"], found["where"], found["index"]) == ("b", str(path), [2])
-    assert report["result"] == "different"
+    assert (report["result"], different["index"], different["b"]["value"]) == ("different", [2], "nan")
 
 
 def test_a_cast_refuses_what_it_copies(tmp_path: Path) -> None:
@@ -151,7 +150,7 @@ def test_a_cast_refuses_what_it_copies(tmp_path: Path) -> None:
     content = bytes(2 * 100) + b"\x80\xff" + bytes(2 * 539)  # 0xff80: -infinity
     change_tensors(source, shard, **{name: ("BF16", (40, 16), content)})
     with pytest.raises(WeightsError) as caught:
-        cast_weights(source, tmp_path / "out", Workers(sys.executable, 1))
+        cast(source, tmp_path / "out", Workers(sys.executable, 1))
     assert caught.value.where == f"{source / shard}: {name}[6, 4]"
     assert not (tmp_path / "out" / shard).exists()
     assert not (tmp_path / "out" / "model.safetensors.index.json").exists()

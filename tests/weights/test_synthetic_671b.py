@@ -37,7 +37,10 @@ def test_every_tensor_is_converted_and_audited_and_a_changed_value_is_found(tmp_
 
     change_last_value(dist)
     found = audit_group(
-        {"a": str(fp8), "b": str(dist), "config": None, "experts_over_tensor": True, "names": [LAST]},
+        {
+            "of": {"a": str(fp8), "b": str(dist), "config": None, "experts_over_tensor": True},
+            "names": [LAST],
+        },
         lambda _count: None,
     )
     (difference,) = found["differences"]

@@ -15,11 +15,19 @@ from npu_rl.common.errors import NpuRlError, UsageError, WeightsError
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.record.saved_checkpoints.run_checkpoint import RunCheckpoint
 from npu_rl.weights.checkpoints.audit_weights import AuditOptions, audit_weights
+from npu_rl.weights.checkpoints.convert_weights import ConvertOptions
 from npu_rl.weights.checkpoints.other_files import OtherFiles, other_files
-from npu_rl.weights.checkpoints.output_folder import WorkProgress, made_by, require_space, write_json
+from npu_rl.weights.checkpoints.output_folder import (
+    WorkProgress,
+    made_by,
+    require_space,
+    write_all,
+)
 from npu_rl.weights.checkpoints.staging_folder import remove_left_over, staging_folder
 from npu_rl.weights.checkpoints.worker_pool import Task, Workers
+from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
 from npu_rl.weights.tensors.npu_rl_tensors.hf_checkpoint import CONFIG
+from npu_rl.weights.tensors.npu_rl_tensors.part_file import write_json
 
 REPORT = "npu-rl-export.json"
 _CARD = "README.md"
@@ -62,14 +70,13 @@ def export_run(options: ExportOptions, workers: Workers, watch: WorkProgress | N
         remove_left_over(target)
     _require_new(options)
     started = time.monotonic()
-    arguments = {
-        "input": str(source.folder),
-        "config": str(source.model),
-        "experts_over_tensor": options.experts_over_tensor,
-    }
-    plan = workers.run_one(Task("plan_export", arguments, str(source.folder)))
-    files: dict[str, int] = plan.pop("files")
-    origin = _origin(options)
+    convert = ConvertOptions(
+        source.folder, target, OutputLayout("hf"), source.model, options.experts_over_tensor, "export"
+    )
+    arguments = {"of": convert.to_json()}
+    plan = workers.run_one(Task("conversion.tasks.plan_output", arguments, str(source.folder)))
+    files: dict[str, int] = plan["files"]
+    found, origin = plan["report"], _origin(options)
     staged, lock = staging_folder(target)
     held = contextlib.ExitStack()
     with disk_errors(target):
@@ -80,30 +87,25 @@ def export_run(options: ExportOptions, workers: Workers, watch: WorkProgress | N
             staged.mkdir()
         others = _others(source.model)
         require_space(target, sum(files.values()) + others.size(source.model))
-        watch.begin(sum(files.values()), 0)
-        done = 0
-
-        def finished(value: Any) -> None:
-            nonlocal done
-            done += 1
-            watch.shard(value["shard"], done, len(files))
-
         written = {**arguments, "output": str(staged), "metadata": _header(origin)}
-        tasks = [Task("export_shard", {**written, "shard": name}, str(staged / name)) for name in files]
-        workers.run(tasks, finished, watch.advance)
+
+        def task(name: str) -> Task:
+            return Task("conversion.tasks.write_output", {**written, "file": name}, str(staged / name))
+
+        write_all(files, sum(files.values()), 0, task, workers, watch)
         with disk_errors(staged):
             others.copy(source.model, staged)
-        config_changes = _write_config(source.model, staged, plan["values"])
-        workers.run_one(Task("finish_export", written, str(staged)))
+        workers.run_one(Task("conversion.tasks.finish_output", written, str(staged)))
+        config_changes = _set_dtype(staged, found["values"])
         audit = _audited(options, staged, workers)
         content = {
             **origin,
-            "checkpoint": plan["input"],
+            "checkpoint": found["input"],
             "output": str(target),
             "shards": len(files),
             "bytes": sum(files.values()),
-            "tensors": plan["tensors"],
-            "values": plan["values"],
+            "tensors": found["tensors"],
+            "values": found["values"],
             "config": config_changes,
             "copied": list(others.copied),
             "audit": audit,
@@ -180,23 +182,22 @@ def _header(origin: dict[str, Any]) -> dict[str, str]:
 
 def _others(model: Path) -> OtherFiles:
     """Return files such as the tokenizer and generation_config.json, but no model card or earlier export report."""
-    found = other_files(model, ())
+    found = other_files(model)
     own = tuple(name for name in found.copied if name in (REPORT, _CARD))
     copied = tuple(name for name in found.copied if name not in own)
     return replace(found, copied=copied, left=(*found.left, *own))
 
 
-def _write_config(model: Path, staged: Path, values: dict[str, int]) -> list[str]:
-    """Copy config.json, with the most frequent dtype as torch_dtype. Returns a line on the change."""
-    content = dict(read_json(model / CONFIG))
+def _set_dtype(staged: Path, values: dict[str, int]) -> list[str]:
+    """Set the most frequent dtype in config.json. Returns a line on the change."""
+    content = dict(read_json(staged / CONFIG))
     most = max(values, key=lambda dtype: values[dtype])
     key = "dtype" if "dtype" in content and "torch_dtype" not in content else "torch_dtype"
     changes = []
     if content.get(key) != most:
         changes.append(f"{key}: {content.get(key)} -> {most}")
-        content[key] = most
-    with disk_errors(staged):
-        write_json(staged / CONFIG, content)
+        with disk_errors(staged):
+            write_json(staged / CONFIG, {**content, key: most})
     return changes
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,15 +52,17 @@ def audit_weights(
         _require_finished(folder)
     started = time.monotonic()
     arguments = {
-        "a": str(options.a),
-        "b": str(options.b),
-        "config": None if options.config is None else str(options.config),
-        "experts_over_tensor": options.experts_over_tensor,
+        "of": {
+            "a": str(options.a),
+            "b": str(options.b),
+            "config": None if options.config is None else str(options.config),
+            "experts_over_tensor": options.experts_over_tensor,
+        }
     }
-    plan = workers.run_one(Task("plan_audit", arguments, f"{options.a} and {options.b}"))
+    plan = workers.run_one(Task("audit.plan_audit", arguments, f"{options.a} and {options.b}"))
     groups = plan.pop("groups")
     watch.begin(plan.pop("bytes"), 0)
-    counts: dict[str, dict[str, int]] = {}
+    tensors, values = Counter[str](), Counter[str]()
     differences: list[dict[str, Any]] = []
     not_finite: list[dict[str, Any]] = []
     done = 0
@@ -67,19 +70,19 @@ def audit_weights(
     def finished(value: Any) -> None:
         nonlocal done
         done += 1
-        for state, of in value["counts"].items():
-            held = counts.setdefault(state, {"tensors": 0, "values": 0})
-            held["tensors"] += of["tensors"]
-            held["values"] += of["values"]
+        tensors.update(value["tensors"])
+        values.update(value["values"])
         differences.extend(value["differences"])
         not_finite.extend(value["not_finite"])
         watch.shard(value["group"], done, len(groups))
 
     tasks = [
-        Task("audit_group", {**arguments, "names": names}, f"{options.a}: {names[0]}") for names in groups
+        Task("audit.audit_group", {**arguments, "names": names}, f"{options.a}: {names[0]}")
+        for names in groups
     ]
     workers.run(tasks, finished, watch.advance)
     seconds = time.monotonic() - started
+    counts = {state: {"tensors": tensors[state], "values": values[state]} for state in sorted(tensors)}
     return _report(options, plan, counts, differences, not_finite, seconds)
 
 
@@ -115,7 +118,7 @@ def _report(
             "tensors": sum(counts[state]["tensors"] for state in compared),
             "values": sum(counts[state]["values"] for state in compared),
         },
-        "counts": dict(sorted(counts.items())),
+        "counts": counts,
         "differences": sorted(differences, key=lambda one: str(one["tensor"]))[:LISTED],
         "differences_in_all": len(differences),
         "not_finite": sorted(not_finite, key=lambda one: (one["side"], one["tensor"], one["where"]))[:LISTED],

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from npu_rl.common.errors import NpuRlError
 from npu_rl.common.yaml_documents.finding import Finding, Severity, file_finding
@@ -47,6 +47,9 @@ class CheckedFolder:
         bytes_in_bf16: What a cast to BF16 writes at most.
         megatron: Format of a checkpoint of Megatron; "" for Hugging Face's.
         files: Of a checkpoint of Megatron, those with tensors.
+        model: transformers' class; None if its tensors were not compared.
+        transformers: Version of transformers; None if it was not asked.
+        unchecked: Why the tensors were not compared with the model's; empty if they were.
     """
 
     folder: Path
@@ -59,6 +62,9 @@ class CheckedFolder:
     bytes_in_bf16: int = 0
     megatron: str = ""
     files: int = 0
+    model: str | None = None
+    transformers: str | None = None
+    unchecked: str = ""
 
     @property
     def ok(self) -> bool:
@@ -78,6 +84,20 @@ class CheckedFolder:
         """Add a finding that is an error."""
         self.add(rule, Severity.ERROR, where, message, fix)
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the report for `--json`, without findings."""
+        return {
+            "ok": self.ok,
+            "folder": str(self.folder),
+            "format": self.megatron or "hf",
+            "shards": self.files if self.checkpoint is None else len(self.checkpoint.shards),
+            "bytes": self.bytes,
+            "tensors": dict(sorted(self.dtypes.items())),
+            "model": self.model,
+            "transformers": self.transformers,
+            "unchecked": self.unchecked,
+        }
+
     def unreadable(self, error: TensorError | NpuRlError) -> None:
         """Add a finding that a file of the checkpoint can't be read."""
         why = (error.why or "").replace("\n", " ").rstrip(".")
@@ -90,10 +110,8 @@ def check_folder(folder: Path) -> CheckedFolder:
     checked = CheckedFolder(folder)
     command = unfinished_command(folder)
     if command is not None:
-        message, fix = (
-            f"`weights {command}` into it is unfinished",
-            f"run the same `npu-rl weights {command}` again",
-        )
+        message = f"`weights {command}` into it is unfinished"
+        fix = f"run the same `npu-rl weights {command}` again"
         checked.error(f"weights-{command}-unfinished", folder / NOTE, message, fix)
         return checked  # what makes its files a checkpoint is written last
     try:
@@ -128,11 +146,11 @@ def _check_config(checked: CheckedFolder, config: dict[str, object]) -> None:
     """Report config.json settings that verl's Megatron path refuses (verl/models/mcore/config_converter.py@55e3c5b)."""
     place = checked.folder / CONFIG
     if config.get("quantization_config"):
-        in_bf16 = (
-            f", and the weights are in FP8; in BF16 they take {checked.bytes_in_bf16 / 1e9:.1f} GB of disk"
-        )
-        message = "quantization_config is set" + (in_bf16 if checked.fp8 else "")
-        fix = _cast_command(checked.folder) if checked.fp8 else "remove quantization_config from it"
+        message, fix = "quantization_config is set", "remove quantization_config from it"
+        if checked.fp8:
+            size = f"{checked.bytes_in_bf16 / 1e9:.1f} GB"
+            message += f", and the weights are in FP8; in BF16 they take {size} of disk"
+            fix = _cast_command(checked.folder)
         checked.error("weights-config-quantization", place, message, fix)
     mtp = config.get("num_nextn_predict_layers")
     if mtp:
@@ -176,13 +194,8 @@ def _check_files(checked: CheckedFolder, checkpoint: HfCheckpoint) -> None:
         checked.add("weights-unlisted", Severity.ADVICE, folder, message, "move them elsewhere")
     if not any((folder / name).is_file() for name in _TOKENIZERS):
         message = f"it has no tokenizer: none of {', '.join(_TOKENIZERS)}"
-        checked.add(
-            "weights-tokenizer",
-            Severity.ADVICE,
-            folder,
-            message,
-            "copy the tokenizer's files beside the weights",
-        )
+        fix = "copy the tokenizer's files beside the weights"
+        checked.add("weights-tokenizer", Severity.ADVICE, folder, message, fix)
     layers = checkpoint.config.get("num_hidden_layers")
     if type(layers) is int:
         checked.mtp = frozenset(name for name in checkpoint.weight_map if is_beyond(name, layers))

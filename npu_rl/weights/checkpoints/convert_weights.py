@@ -1,4 +1,4 @@
-"""`weights convert`: write a checkpoint in another format, file by file."""
+"""`weights cast` and `weights convert`: write a checkpoint in another format, file by file."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from npu_rl.common.disk import disk_errors
 from npu_rl.weights.checkpoints.other_files import OtherFiles, other_files
 from npu_rl.weights.checkpoints.output_folder import (
     NOTE,
+    Command,
     OutputFolder,
     WorkProgress,
     made_by,
@@ -20,29 +21,48 @@ from npu_rl.weights.checkpoints.output_folder import (
 )
 from npu_rl.weights.checkpoints.worker_pool import Task, Workers
 from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
-from npu_rl.weights.tensors.npu_rl_tensors.hf_checkpoint import CONFIG
 
 
 @dataclass(frozen=True)
 class ConvertOptions:
-    """The input and the target of a conversion.
+    """The input and the target of a cast or conversion.
 
     Attributes:
         config: Folder of the model's config.json, where the input has none.
         experts_over_tensor: As of an audit, of a legacy input.
+        command: A cast keeps the shards of the input.
+        device: What casts, in a cast.
     """
 
     source: Path
     target: Path
     layout: OutputLayout
-    config: Path | None
+    config: Path | None = None
     experts_over_tensor: bool = True
+    command: Command = "convert"
+    device: str = "cpu"
+
+    @property
+    def model(self) -> Path:
+        """The folder with the model's config.json and tokenizer."""
+        return self.config or self.source
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the options as a worker's task takes them."""
+        return {
+            "command": self.command,
+            "input": str(self.source),
+            "config": None if self.config is None else str(self.config),
+            "layout": self.layout.to_json(),
+            "experts_over_tensor": self.experts_over_tensor,
+            "device": self.device,
+        }
 
 
 def convert_weights(
     options: ConvertOptions, workers: Workers, watch: WorkProgress | None = None
 ) -> dict[str, Any]:
-    """Convert a checkpoint, or continue a conversion that was interrupted. Nothing of another one is overwritten.
+    """Cast or convert a checkpoint, or continue what was interrupted. Nothing of another one is overwritten.
 
     Returns the report: what `--json` prints.
 
@@ -51,64 +71,44 @@ def convert_weights(
     Raises:
         UsageError: If the folders lie in one another, or the output's has other files.
         WeightsError: For an input that is damaged, not the model's or has NaN or infinity, and an output of another
-            input or layout.
+            input.
         HostError: If the disk is too small or fails, or the interpreter has no torch.
     """
-    require_apart(options.source, options.target)
+    target = options.target
+    require_apart(options.source, target)
     started = time.monotonic()
-    arguments = {
-        "input": str(options.source),
-        "config": None if options.config is None else str(options.config),
-        "layout": options.layout.to_json(),
-        "experts_over_tensor": options.experts_over_tensor,
-        "output": str(options.target),
-    }
-    plan = workers.run_one(Task("plan_conversion", arguments, str(options.source)))
+    arguments = {"of": options.to_json(), "output": str(target)}
+    plan = workers.run_one(Task("conversion.tasks.plan_output", arguments, str(options.source)))
     files: dict[str, int] = plan["files"]
-    others = _other_files(options)
-    beside = others.size(options.config or options.source)
-    if not (options.target / NOTE).is_file():
-        require_space(options.target, sum(files.values()) + beside)
-    with contextlib.closing(
-        OutputFolder(options.target, "convert", options.source, plan["digest"])
-    ) as output:
+    others = OtherFiles((), ())
+    if options.layout.format == "hf":
+        with disk_errors(options.model):
+            others = other_files(options.model)
+    beside = others.size(options.model)
+    if not (target / NOTE).is_file():
+        require_space(target, sum(files.values()) + beside)
+    report = {
+        **made_by(),
+        **plan["report"],
+        "output": {"path": str(target), **options.layout.to_json()},
+        "digest": plan["digest"],
+        "files": len(files),
+        "files_kept": len(files),
+        "bytes": sum(files.values()),
+        "copied": list(others.copied),
+        "not_copied": list(others.left),
+        "seconds": 0.0,
+    }
+    with contextlib.closing(OutputFolder(target, options.command, options.source, plan["digest"])) as output:
         if output.files is not None:
             output.require_unchanged()
-            return _report(options, plan, len(files), 0.0)
+            return report
 
         def task(name: str) -> Task:
-            return Task("convert_file", {**arguments, "file": name}, str(options.target / name))
+            return Task("conversion.tasks.write_output", {**arguments, "file": name}, str(target / name))
 
-        done = output.write(files, beside, task, workers, watch or WorkProgress())
-        others.copy(options.config or options.source, options.target)
-        workers.run_one(Task("finish_conversion", arguments, str(options.target)))
+        kept = output.write(files, beside, task, workers, watch or WorkProgress())
+        others.copy(options.model, target)
+        workers.run_one(Task("conversion.tasks.finish_output", arguments, str(target)))
         output.finish([*files, *others.copied, *plan["last"]])
-        return _report(options, plan, done, time.monotonic() - started)
-
-
-def _report(options: ConvertOptions, plan: dict[str, Any], kept: int, seconds: float) -> dict[str, Any]:
-    return {
-        **made_by(),
-        "input": plan["input"],
-        "output": {"path": str(options.target), **options.layout.to_json()},
-        "digest": plan["digest"],
-        "files": len(plan["files"]),
-        "files_kept": kept,
-        "bytes": sum(plan["files"].values()),
-        "tensors": plan["tensors"],
-        "stored": plan["stored"],
-        "mtp_left_out": plan["mtp_left_out"],
-        "tied_left_out": plan["tied_left_out"],
-        "rounded": plan["rounded"],
-        "largest_in_memory": plan["largest"],
-        "seconds": round(seconds, 3),
-    }
-
-
-def _other_files(options: ConvertOptions) -> OtherFiles:
-    """Return the files to copy into a Hugging Face folder, such as config.json and the tokenizer."""
-    model = options.config or options.source
-    if options.layout.format != "hf" or not (model / CONFIG).is_file():
-        return OtherFiles((), ())
-    with disk_errors(model):
-        return OtherFiles((*other_files(model, ()).copied, CONFIG), ())
+        return {**report, "files_kept": kept, "seconds": round(time.monotonic() - started, 3)}

@@ -7,15 +7,13 @@ import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from npu_rl.common.bounded import hash_file, read_file
 from npu_rl.common.disk import disk_errors, write_atomically
 from npu_rl.common.errors import UsageError, WeightsError
-from npu_rl.weights.checkpoints.other_files import HASH_LIST
+from npu_rl.weights.checkpoints.other_files import HASH_LIST as NAME
 from npu_rl.weights.checkpoints.output_folder import NOTE
-
-NAME = HASH_LIST
 
 _DIST_METADATA = ".metadata"  # without it the files of torch_dist are no checkpoint
 
@@ -61,26 +59,19 @@ def write_hashes(folder: Path, count: int, progress: Callable[[int], None]) -> H
             hint="Verify it with --verify-hashes. If the files have changed on purpose, remove it first.",
         )
     names = _files(folder)
-    _require_listable(folder, names)
+    odd = next((name for name in names if not name.isprintable()), None)
+    if odd is not None or not names:
+        raise WeightsError(
+            "The folder has no files" if odd is None else "The name of a file can't be listed",
+            where=str(folder / (odd or "")),
+            why=odd and "It has a line break, another control character, or bytes that are not UTF-8.",
+            hint=odd and "Rename or remove the file.",
+        )
     sums = _hash_files(folder, names, count, progress)
     text = "".join(f"{sums[name]}  {name}\n" for name in names)
     with disk_errors(path):
         write_atomically(path, text.encode(), sync=True)
     return HashComparison(len(names), _size(folder, names), (), (), ())
-
-
-def _require_listable(folder: Path, names: Sequence[str]) -> None:
-    """Raise WeightsError if the folder has no files, or if a file name can't be stored on one line."""
-    if not names:
-        raise WeightsError("The folder has no files", where=str(folder))
-    odd = next((name for name in names if not name.isprintable()), None)
-    if odd is not None:
-        raise WeightsError(
-            "The name of a file can't be listed",
-            where=str(folder / odd),
-            why="It has a line break, another control character, or bytes that are not UTF-8.",
-            hint="Rename or remove the file.",
-        )
 
 
 def verify_hashes(folder: Path, count: int, progress: Callable[[int], None]) -> HashComparison:
@@ -150,21 +141,14 @@ def _read_list(path: Path) -> dict[str, str]:
             where=str(path),
             hint="Copy it from the node that wrote it with --write-hashes.",
         )
-    found = {}
+    found: dict[str, str] = {}
     try:
         lines = read_file(path).decode().removesuffix("\n").split("\n")
         for number, line in enumerate(lines, 1):
             match = _LINE.fullmatch(line)
-            if match is None or not _is_inside(match[2]):
-                raise ValueError(f"line {number} is not the hash and path of a file in the folder")
-            if match[2] in found:
-                raise ValueError(f"line {number} repeats {match[2]}")
+            if match is None or match[2] in found or ".." in match[2].split("/") or match[2][0] == "/":
+                raise ValueError(f"line {number} is not the hash and path of another file in the folder")
             found[match[2]] = match[1]
     except (OSError, ValueError) as error:
         raise WeightsError("The list of hashes can't be read", where=str(path), why=str(error)) from error
     return found
-
-
-def _is_inside(name: str) -> bool:
-    path = PurePosixPath(name)
-    return not path.is_absolute() and ".." not in path.parts

@@ -38,7 +38,7 @@ def check_megatron(folder: Path, workers: Workers, wanted: WantedCheckpoint | No
         checked.error("weights-files", folder / _METADATA, message)
         return checked
     try:
-        found = workers.run_one(Task("megatron_files", {"folder": str(folder)}, str(folder)))
+        found = workers.run_one(Task("megatron_files.megatron_files", {"folder": str(folder)}, str(folder)))
     except HostError:
         raise
     except NpuRlError as error:

@@ -12,16 +12,16 @@ from npu_rl.weights.tensors.npu_rl_tensors.hf_checkpoint import CONFIG, INDEX
 from npu_rl.weights.tensors.npu_rl_tensors.part_file import PART, new_file
 
 HASH_LIST = "npu-rl-sha256.txt"  # of the files of one folder
-_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx")
+_WEIGHTS = (".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx")
 
 
 @dataclass(frozen=True)
 class OtherFiles:
-    """Names of a checkpoint folder's files other than config.json, the index and its shards.
+    """Names of a checkpoint folder's files other than config.json, the index and safetensors.
 
     Attributes:
         copied: Tokenizer, generation_config.json, licence, code; all are small.
-        left: Folders, hidden files, and weights that the index does not list.
+        left: Folders, hidden files, and weights in other formats.
     """
 
     copied: tuple[str, ...]
@@ -38,18 +38,13 @@ class OtherFiles:
         """Return the total size in bytes of the copied files."""
         return sum((source / name).stat().st_size for name in self.copied)
 
-    @property
-    def code(self) -> tuple[str, ...]:
-        """Names of the copied Python files, which npu-rl never runs."""
-        return tuple(name for name in self.copied if name.endswith(".py"))
 
-
-def other_files(folder: Path, shards: tuple[str, ...]) -> OtherFiles:
+def other_files(folder: Path) -> OtherFiles:
     """Sort the other files of a checkpoint's folder into copied and left; links are followed."""
     copied: list[str] = []
     left: list[str] = []
     for path in sorted(folder.iterdir()):
-        if path.name in (CONFIG, INDEX, *shards):
+        if path.name in (CONFIG, INDEX) or path.name.endswith(".safetensors"):
             continue
         weights = path.name.endswith((*_WEIGHTS, PART, NOTE, HASH_LIST))
         (left if weights or path.name.startswith(".") or not path.is_file() else copied).append(path.name)

@@ -18,14 +18,15 @@ from npu_rl.common.bounded import parse_json, read_file
 from npu_rl.common.disk import disk_errors, sync_folder
 from npu_rl.common.errors import HostError, UsageError, WeightsError
 from npu_rl.weights.checkpoints.worker_pool import Task, Workers
-from npu_rl.weights.tensors.npu_rl_tensors.part_file import PART, PLACES, write_file
+from npu_rl.weights.tensors.npu_rl_tensors.hf_checkpoint import listed
+from npu_rl.weights.tensors.npu_rl_tensors.part_file import PART, PLACES, write_json
 from npu_rl.weights.tensors.npu_rl_tensors.untrusted_values import is_size
 
 NOTE = "npu-rl-weights.json"
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _MARGIN = 256 * 1024 * 1024  # bytes for headers, index, metadata and the file system's own
 
-Command = Literal["cast", "convert"]
+Command = Literal["cast", "convert", "export"]
 
 
 class WorkProgress:
@@ -56,7 +57,6 @@ class OutputFolder:
             WeightsError: If its note is of another input, or can't be read.
         """
         self.folder = folder
-        self.files: dict[str, int] | None = None
         self._path = folder / NOTE
         self._note = {"command": command, "input": str(source), "digest": digest}
         with disk_errors(folder):
@@ -65,10 +65,10 @@ class OutputFolder:
                 _require_empty(folder)
             self._handle = os.open(self._path, _FLAGS, 0o666)
             try:
-                self._lock()
-                self._compare()
+                _lock(self._handle, self._path)
+                self.files = self._compare()
             except BaseException:
-                os.close(self._handle)
+                self.close()
                 raise
 
     def write(
@@ -89,32 +89,27 @@ class OutputFolder:
         Raises:
             WeightsError, HostError: As of the workers; HostError also if the disk is too small.
         """
-        found = {name: _file_size(self.folder / name) for name in sizes}
-        done = [name for name, size in found.items() if size is not None and size >= sizes[name]]
-        left = [name for name in sizes if name not in done]
-        require_space(self.folder, sum(sizes[name] for name in left) + beside)
-        watch.begin(sum(sizes.values()), sum(sizes[name] for name in done))
-        finished = len(done)
-
-        def written(value: Any) -> None:
-            nonlocal finished
-            finished += 1
-            watch.shard(value["shard"], finished, len(sizes))
-
+        left = [name for name, size in sizes.items() if _file_size(self.folder / name) < size]
+        kept = len(sizes) - len(left)
+        needed = sum(sizes[name] for name in left)
+        require_space(self.folder, needed + beside)
         try:
-            workers.run([task(name) for name in left], written, watch.advance)
-        finally:
-            self._remove_unfinished(left)  # of tasks that were killed
+            write_all({name: sizes[name] for name in left}, sum(sizes.values()), kept, task, workers, watch)
+        finally:  # of tasks that were killed
+            with disk_errors(self.folder):
+                for name in left:
+                    for part in (name + PART, name + PLACES + PART):
+                        (self.folder / part).unlink(missing_ok=True)
         with disk_errors(self.folder):
             for parent in {(self.folder / name).parent for name in sizes}:
                 sync_folder(parent)
-        return len(done)
+        return kept
 
     def finish(self, files: Iterable[str]) -> None:
         """Note that the output is complete, with the sizes of its files."""
         with disk_errors(self.folder):
-            self.files = {name: (self.folder / name).stat().st_size for name in files}
-            write_json(self._path, {**self._note, **made_by(), "files": self.files})
+            sizes = {name: (self.folder / name).stat().st_size for name in files}
+            write_json(self._path, {**self._note, **made_by(), "files": sizes})
 
     def require_unchanged(self) -> None:
         """Raise UsageError if a file of the finished output is missing or has another size."""
@@ -123,8 +118,7 @@ class OutputFolder:
             raise UsageError(
                 f"The finished output of `weights {self._note['command']}` has changed since it was written",
                 where=str(self.folder),
-                why=f"{changed[0]} is missing or has another size; {len(changed)} such "
-                f"{'file' if len(changed) == 1 else 'files'}.",
+                why=f"Missing or of another size: {listed(changed)}.",
                 hint="Choose another output folder, or remove that one.",
             )
 
@@ -132,47 +126,56 @@ class OutputFolder:
         """Release the lock."""
         os.close(self._handle)
 
-    def _remove_unfinished(self, names: Iterable[str]) -> None:
-        with disk_errors(self.folder):
-            for name in names:
-                for part in (name + PART, name + PLACES + PART):
-                    (self.folder / part).unlink(missing_ok=True)
-
-    def _lock(self) -> None:
-        try:
-            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UsageError(
-                "Another process writes into the output folder",
-                where=str(self._path),
-                hint="Wait for it, or choose another folder.",
-            ) from None
-        except OSError:
-            pass  # a file system without locks
-
-    def _compare(self) -> None:
+    def _compare(self) -> dict[str, int] | None:
+        """Compare the note with this command, or write it. Returns the files that it lists."""
         if not os.fstat(self._handle).st_size:
             os.write(self._handle, json.dumps(self._note).encode())  # in place, since it is locked
             os.fsync(self._handle)
-            return
+            return None
         try:
             found = _read_note(self.folder)
+            why = f"`weights {found['command']}` has started it from {found.get('input')}; "
+            why += f"{self._note['input']} has another index, headers or values."
         except (OSError, ValueError) as error:
-            raise WeightsError(
-                "The note in the output folder can't be read",
-                where=str(self._path),
-                why=str(error),
-                hint="Choose another output folder.",
-            ) from error
-        if any(found.get(key) != self._note[key] for key in ("command", "digest")):
-            raise WeightsError(
-                "The output folder belongs to another input",
-                where=str(self._path),
-                why=f"`weights {found['command']}` has started it from {found.get('input')}; "
-                f"{self._note['input']} has another index, headers or values.",
-                hint="Choose another output folder, or remove that one.",
-            )
-        self.files = found.get("files")
+            found, why = {}, str(error)
+        if all(found.get(key) == self._note[key] for key in ("command", "digest")):
+            return found.get("files")
+        what = "The output folder belongs to another input" if found else "The output's note can't be read"
+        hint = "Choose another output folder, or remove that one."
+        raise WeightsError(what, where=str(self._path), why=why, hint=hint)
+
+
+def write_all(
+    sizes: Mapping[str, int],
+    total: int,
+    kept: int,
+    task: Callable[[str], Task],
+    workers: Workers,
+    watch: WorkProgress,
+) -> None:
+    """Have workers write files, and report progress: of `total` bytes, after `kept` files that are there."""
+    watch.begin(total, total - sum(sizes.values()))
+    finished = kept
+
+    def written(value: Any) -> None:
+        nonlocal finished
+        finished += 1
+        watch.shard(value["shard"], finished, kept + len(sizes))
+
+    workers.run([task(name) for name in sizes], written, watch.advance)
+
+
+def _lock(handle: int, path: Path) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UsageError(
+            "Another process writes into the output folder",
+            where=str(path),
+            hint="Wait for it, or choose another folder.",
+        ) from None
+    except OSError:
+        pass  # a file system without locks
 
 
 def _read_note(folder: Path) -> dict[str, Any]:
@@ -190,21 +193,21 @@ def _read_note(folder: Path) -> dict[str, Any]:
 
 def unfinished_command(folder: Path) -> Command | None:
     """Return the command whose output in a folder is unfinished; None if there is none."""
-    try:
-        note = _read_note(folder)
-    except (OSError, ValueError):
-        return None
-    command: Command = note["command"]
-    return None if "files" in note else command
+    note = _note_if_any(folder)
+    return None if "files" in note else note.get("command")
 
 
 def finished_sizes(folder: Path) -> dict[str, int]:
     """Return the size of each file of a finished cast or conversion; empty without a readable note."""
+    sizes: dict[str, int] = _note_if_any(folder).get("files", {})
+    return sizes
+
+
+def _note_if_any(folder: Path) -> dict[str, Any]:
     try:
-        sizes: dict[str, int] = _read_note(folder).get("files", {})
+        return _read_note(folder)
     except (OSError, ValueError):
         return {}
-    return sizes
 
 
 def changed_files(folder: Path, sizes: Mapping[str, int]) -> list[str]:
@@ -228,23 +231,14 @@ def require_space(target: Path, needed: int) -> None:
     with disk_errors(target):
         place = next(path for path in (target, *target.absolute().parents) if path.exists())
         found = os.statvfs(place)
-    free = found.f_bavail * found.f_frsize
-    needed += _MARGIN
+    free, needed = found.f_bavail * found.f_frsize, needed + _MARGIN
     if needed > free:
-        digits = next(
-            digits for digits in (1, 3, 9) if f"{needed / 1e9:.{digits}f}" != f"{free / 1e9:.{digits}f}"
-        )
         raise HostError(
             "The disk is too small for the output",
             where=str(target),
-            why=f"It needs {needed / 1e9:.{digits}f} GB, and {free / 1e9:.{digits}f} GB are free.",
+            why=f"It needs {needed:,} bytes, and {free:,} are free.",
             hint="Choose a folder on another disk, or free some space.",
         )
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a JSON file, whole and on disk."""
-    write_file(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def made_by() -> dict[str, str]:
@@ -253,21 +247,20 @@ def made_by() -> dict[str, str]:
     return {"npu_rl": npu_rl.__version__, "date": now.isoformat(timespec="seconds")}
 
 
-def _file_size(path: Path) -> int | None:
-    """Return a file's size in bytes; None if the file is inaccessible."""
+def _file_size(path: Path) -> int:
+    """Return a file's size in bytes; -1 if the file is inaccessible."""
     try:
         return path.stat().st_size
     except OSError:
-        return None
+        return -1
 
 
 def _require_empty(folder: Path) -> None:
     found = sorted(entry.name for entry in folder.iterdir())
     if found:
-        more = f" and {len(found) - 3} more" if len(found) > 3 else ""
         raise UsageError(
             "The output folder is not empty",
             where=str(folder),
-            why=f"It has {', '.join(found[:3])}{more}, and no {NOTE} of unfinished work.",
+            why=f"It has {listed(found)}, and no {NOTE} of unfinished work.",
             hint="Choose a folder that is empty or does not exist.",
         )

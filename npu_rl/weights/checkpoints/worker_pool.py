@@ -26,7 +26,7 @@ class Task:
     """A task of npu_rl_tensors.worker.
 
     Attributes:
-        name: As in its table TASKS.
+        name: Module of `npu_rl_tensors` and function in it.
         subject: What it works on, for messages.
     """
 

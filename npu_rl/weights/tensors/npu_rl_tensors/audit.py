@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,9 +14,10 @@ import torch
 
 from .checkpoint_views import CheckpointViews, checkpoint_format, open_checkpoint
 from .conversion.units import in_groups
-from .formats.boxes import Box, index_in, split
+from .formats.boxes import Box, index_in
+from .formats.hf_views import hf_views
 from .formats.tensor_views import OpenFiles, TensorView
-from .hf_checkpoint import CONFIG, EMBEDDINGS, HEAD, read_object
+from .hf_checkpoint import CONFIG, EMBEDDINGS, HEAD, HfCheckpoint, read_object
 from .not_finite import PIECE, NotFinite, not_finite
 from .tensor_error import TensorError
 
@@ -27,9 +30,9 @@ def plan_audit(arguments: dict[str, Any], _progress: Callable[[int], None]) -> d
     """Describe both checkpoints, and divide the tensor names that they share into groups.
 
     Args:
-        arguments: `a` and `b`, folders; `config`, the folder of a config.json, or None; `experts_over_tensor`.
+        arguments: `of`: `a` and `b`, folders; `config`, the folder of a config.json, or None; `experts_over_tensor`.
     """
-    a, b = opened(_key(arguments))
+    a, b = opened(json.dumps(arguments["of"]))
     both = [name for name in a.tensors if name in b.tensors]
     return {
         "a": a.describe(),
@@ -52,8 +55,13 @@ def audit_group(arguments: dict[str, Any], progress: Callable[[int], None]) -> d
         arguments: Those of `plan_audit`, and `names`.
         progress: Called with the number of bytes of A that were compared.
     """
-    sides = opened(_key(arguments))
-    counts: dict[str, dict[str, int]] = {}
+    sides = opened(json.dumps(arguments["of"]))
+    tensors, values = Counter[str](), Counter[str]()
+
+    def count(state: str, view: TensorView) -> None:
+        tensors[state] += 1
+        values[state] += view.numel
+
     differences = []
     odd: list[dict[str, Any]] = []
     for name in arguments["names"]:
@@ -62,37 +70,27 @@ def audit_group(arguments: dict[str, Any], progress: Callable[[int], None]) -> d
         state = found.state
         if state == "equal" and (name in sides[0].cast) != (name in sides[1].cast):
             state = "cast"
-        _count(counts, state, a.numel)
+        count(state, a)
         if found.different:
             differences.append(found.to_json(name, a, b))
         for letter, side, first, of in zip("ab", sides, (a, b), found.not_finite, strict=True):
-            _add_not_finite(odd, letter, name, first, of)
+            pieces = [(first, of)]
             for copy in side.copies.get(name, ()):
                 again = compare(first, copy, lambda _count: None)
-                _count(counts, "copies" if again.state == "equal" else "different_copies", copy.numel)
+                count("copies" if again.state == "equal" else "different_copies", copy)
                 if again.different:
                     differences.append(again.to_json(name, first, copy))
-                _add_not_finite(odd, letter, name, copy, again.not_finite[1])
+                pieces.append((copy, again.not_finite[1]))
+            odd += [_not_finite_row(letter, name, view, of) for view, of in pieces if of is not None]
     first, last = arguments["names"][0], arguments["names"][-1]
     group = first if first == last else f"{first} to {last}"
-    return {"group": group, "counts": counts, "differences": differences, "not_finite": odd}
+    counts = {"tensors": tensors, "values": values}
+    return {"group": group, **counts, "differences": differences, "not_finite": odd}
 
 
-def _add_not_finite(
-    rows: list[dict[str, Any]], side: str, name: str, view: TensorView, found: NotFinite | None
-) -> None:
-    if found is not None:
-        rows.append(
-            {
-                "side": side,
-                "tensor": name,
-                "where": view.where,
-                "index": list(found.index),
-                "value": repr(found.value),
-                "values": found.values,
-                "nan": found.nan,
-            }
-        )
+def _not_finite_row(side: str, name: str, view: TensorView, found: NotFinite) -> dict[str, Any]:
+    of = {"side": side, "tensor": name, "where": view.where, "index": list(found.index)}
+    return {**of, "value": repr(found.value), "values": found.values, "nan": found.nan}
 
 
 @dataclass(frozen=True)
@@ -141,7 +139,7 @@ def compare(a: TensorView, b: TensorView, progress: Callable[[int], None]) -> Te
     state, different, values = "equal", 0, (0.0, 0.0)
     first: tuple[int, ...] = ()
     odd: list[NotFinite | None] = [None, None]
-    for box in split(a.shape, PIECE):
+    for box in a.pieces(PIECE):
         one, other = a.read(box), b.read(box)
         unequal = _unequal(one, other)
         odd_one = not_finite(one, box)
@@ -204,26 +202,19 @@ def _first(
     return index_in(box, place), (float(a.reshape(-1)[place]), float(b.reshape(-1)[place]))
 
 
-def _count(counts: dict[str, dict[str, int]], state: str, values: int) -> None:
-    of = counts.setdefault(state, {"tensors": 0, "values": 0})
-    of["tensors"] += 1
-    of["values"] += values
-
-
-def _key(arguments: Mapping[str, Any]) -> tuple[str, str, str | None, bool]:
-    return arguments["a"], arguments["b"], arguments["config"], arguments["experts_over_tensor"]
-
-
 @lru_cache(maxsize=1)
-def opened(key: tuple[str, str, str | None, bool]) -> tuple[CheckpointViews, CheckpointViews]:
+def opened(of: str) -> tuple[CheckpointViews, CheckpointViews]:
     """Open both checkpoints. A worker caches the last pair."""
-    a, b, config, experts_over_tensor = key
-    folders = [Path(a), Path(b)]
-    model = Path(config) if config else next((one for one in folders if checkpoint_format(one) == "hf"), None)
+    asked = json.loads(of)
+    folders = [Path(asked["a"]), Path(asked["b"])]
+    model = next((one for one in folders if checkpoint_format(one) == "hf"), None)
+    model = Path(asked["config"]) if asked["config"] else model
     content = None if model is None else read_object(model / CONFIG)
     where = "" if model is None else str(model / CONFIG)
     files = OpenFiles()
-    one, other = (open_checkpoint(folder, content, where, experts_over_tensor, files) for folder in folders)
+    one, other = (
+        open_checkpoint(folder, content, where, asked["experts_over_tensor"], files) for folder in folders
+    )
     if content is not None and content.get("tie_word_embeddings"):
         _add_tied_head(one, other)
         _add_tied_head(other, one)
@@ -234,3 +225,26 @@ def _add_tied_head(side: CheckpointViews, other: CheckpointViews) -> None:
     """Add the tied output head to a side that stores only the embeddings, if the other side stores the head."""
     if HEAD in other.tensors and HEAD not in side.tensors and EMBEDDINGS in side.tensors:
         side.tensors[HEAD] = side.tensors[EMBEDDINGS]
+
+
+def tied_head(arguments: dict[str, Any], progress: Callable[[int], None]) -> dict[str, Any]:
+    """Compare the head with the embeddings. Arguments: `folder`, a Hugging Face checkpoint."""
+    views = hf_views(HfCheckpoint(Path(arguments["folder"])), OpenFiles()).tensors
+    return {"difference": head_difference(views, progress)}
+
+
+def head_difference(tensors: Mapping[str, TensorView], progress: Callable[[int], None]) -> str:
+    """Return how the stored head differs from the embeddings; empty if they are equal or one is not stored."""
+    if HEAD not in tensors or EMBEDDINGS not in tensors:
+        return ""
+    head, embeddings = tensors[HEAD], tensors[EMBEDDINGS]
+    found = compare(head, embeddings, progress)
+    if not found.different:
+        return ""
+    if found.state == "shape":
+        return f"{HEAD} is {list(head.shape)}, and {EMBEDDINGS} is {list(embeddings.shape)}"
+    index, (one, other) = ", ".join(map(str, found.index)), found.values
+    return (
+        f"{found.different:,} of {head.numel:,} values of {HEAD} differ from {EMBEDDINGS}: "
+        f"at [{index}] {one!r} and {other!r}"
+    )

@@ -92,17 +92,11 @@ def open_checkpoint(
     """
     kind = checkpoint_format(folder)
     if kind == "hf":
-        checkpoint = HfCheckpoint(folder)
-        found, digest = hf_views(checkpoint, files), checkpoint.digest()
-    elif kind == "fsdp":
+        return open_hf(HfCheckpoint(folder), files)
+    if kind == "fsdp":
         found, digest = read_fsdp_checkpoint(folder, files), fsdp_digest(folder, files)
     elif config is None:
-        raise TensorError(
-            "Unknown model of a Megatron checkpoint",
-            where=str(folder),
-            why="Neither side is a Hugging Face folder with a config.json.",
-            hint="Pass a folder with the model's config.json: --model-config DIR",
-        )
+        raise unknown_model(folder)
     elif kind == "torch_dist":
         found = map_dist_checkpoint(folder, model_sizes(config, config_path), files)
         content = files.read(folder / METADATA, 0, files.size(folder / METADATA))
@@ -112,6 +106,22 @@ def open_checkpoint(
         found = map_legacy_checkpoint(folder, model, None, experts_over_tensor, files)
         digest = _rank_digest(folder)
     return CheckpointViews(**vars(found), folder=folder, format=kind, digest=digest)
+
+
+def unknown_model(folder: Path) -> TensorError:
+    """Return the error for a checkpoint without a config.json."""
+    return TensorError(
+        "Unknown model of the checkpoint",
+        where=str(folder),
+        why="Neither side is a Hugging Face folder with a config.json.",
+        hint="Pass a folder with the model's config.json: --model-config DIR",
+    )
+
+
+def open_hf(checkpoint: HfCheckpoint, files: OpenFiles, device: str = "cpu") -> CheckpointViews:
+    """Open a Hugging Face folder, with the device that casts its FP8. Raises TensorError as `open_checkpoint`."""
+    found = hf_views(checkpoint, files, device)
+    return CheckpointViews(**vars(found), folder=checkpoint.folder, format="hf", digest=checkpoint.digest())
 
 
 def _rank_digest(folder: Path) -> str:

@@ -66,44 +66,25 @@ class Fp8Cast:
             out.copy_(result)
 
 
-def invalid_scale(scales: torch.Tensor) -> tuple[int, int, float] | None:
-    """Return row, column and value of the first scale that isn't positive or overflows BF16; None if all are valid."""
-    if not scales.numel():
-        return None
-    least, most = torch.aminmax(scales)
-    if float(least) > 0 and float(most) <= _BF16_MAX / _FP8_MAX:  # both false for NaN
-        return None
-    valid = torch.isfinite(scales) & (scales > 0) & (scales <= _BF16_MAX / _FP8_MAX)
-    row, column = (~valid).nonzero()[0].tolist()
-    return row, column, float(scales[row, column])
-
-
-def first_nan(codes: torch.Tensor) -> tuple[int, int] | None:
-    """Return row and column of the first int8 code that is NaN (0x7F or 0xFF), or None."""
-    if not codes.numel() or (int(codes.max()) < 127 and int(codes.view(torch.uint8).max()) < 255):
-        return None
-    row, column = ((codes == 127) | (codes == -1)).nonzero()[0].tolist()
-    return row, column
-
-
 def require_numbers(codes: torch.Tensor, first: int, where: str) -> None:
-    """Raise TensorError if a code is NaN. `first` is the weight's row that `codes` start at."""
-    nan = first_nan(codes)
-    if nan is not None:
-        raise TensorError(
-            "A weight is not a number",
-            where=f"{where}[{first + nan[0]}, {nan[1]}]",
-            hint="The file is damaged, or its training has failed. Compare its hash with the source's.",
-        )
+    """Raise TensorError if an int8 code is NaN (0x7F or 0xFF). `first` is the weight's row that `codes` start at."""
+    if not codes.numel() or (int(codes.max()) < 127 and int(codes.view(torch.uint8).max()) < 255):
+        return
+    row, column = ((codes == 127) | (codes == -1)).nonzero()[0].tolist()
+    raise TensorError(
+        "A weight is not a number",
+        where=f"{where}[{first + row}, {column}]",
+        hint="The file is damaged, or its training has failed. Compare its hash with the source's.",
+    )
 
 
 def require_valid(scales: torch.Tensor, weight: str, where: str) -> None:
     """Raise TensorError if a weight has a scale that isn't positive or overflows BF16."""
-    invalid = invalid_scale(scales)
-    if invalid is not None:
-        row, column, value = invalid
+    valid = torch.isfinite(scales) & (scales > 0) & (scales <= _BF16_MAX / _FP8_MAX)
+    if not bool(valid.all()):
+        row, column = (~valid).nonzero()[0].tolist()
         raise TensorError(
-            f"Invalid scale {value}",
+            f"Invalid scale {float(scales[row, column])}",
             where=f"{where}[{row}, {column}]",
             why=f"The weights of {weight} in this block would be multiplied by it.",
             hint="The file is damaged, or was quantized wrongly. Compare its hash with the source's.",

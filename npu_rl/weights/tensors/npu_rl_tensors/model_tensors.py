@@ -10,8 +10,9 @@ from typing import Any
 import torch
 
 from .hf_checkpoint import CONFIG, read_object
+from .memory_limit import memory_limit
 from .tensor_error import TensorError
-from .untrusted_values import too_many_layers
+from .worker import require
 
 
 def model_tensors(arguments: dict[str, Any], progress: Callable[[int], None]) -> dict[str, Any]:  # noqa: ARG001
@@ -29,14 +30,11 @@ def model_tensors(arguments: dict[str, Any], progress: Callable[[int], None]) ->
     """
     folder = Path(arguments["folder"])
     values = read_object(folder / CONFIG)
-    transformers = _transformers()
+    transformers = require("transformers")
     found: dict[str, Any] = {"transformers": transformers.__version__, "model": None}
     kind = values.get("model_type")
     if not isinstance(kind, str):
         return found
-    too_many = too_many_layers(_largest(values, _LAYERS), _largest(values, _EXPERTS))
-    if too_many:
-        raise TensorError("Invalid config.json", where=str(folder / CONFIG), why=too_many)
     from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
     if kind not in CONFIG_MAPPING:
@@ -47,7 +45,7 @@ def model_tensors(arguments: dict[str, Any], progress: Callable[[int], None]) ->
         )
         if type(config) not in AutoModelForCausalLM._model_mapping:
             return found
-        with torch.device("meta"):
+        with memory_limit(0), torch.device("meta"):  # a config.json may ask for a million layers
             model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     except Exception as error:  # noqa: BLE001  of transformers' own code for each model, with any values
         raise TensorError(
@@ -68,33 +66,6 @@ def model_tensors(arguments: dict[str, Any], progress: Callable[[int], None]) ->
 
 # A quantization would be set up, and an `auto_map` names code of the checkpoint.
 _NOT_OF_THE_MODEL = ("quantization_config", "auto_map")
-
-
-_LAYERS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers")
-_EXPERTS = ("n_routed_experts", "num_experts", "num_local_experts")
-
-
-def _largest(values: Any, keys: tuple[str, ...]) -> int:
-    """Return the largest number under any of the keys, including nested configurations, or 0."""
-    if isinstance(values, list):
-        return max((_largest(value, keys) for value in values), default=0)
-    if not isinstance(values, dict):
-        return 0
-    own = [value for key, value in values.items() if key in keys and type(value) is int]
-    return max([*own, *(_largest(value, keys) for value in values.values())], default=0)
-
-
-def _transformers() -> Any:
-    try:
-        import transformers
-    except ImportError as error:
-        raise TensorError(
-            "The interpreter has no transformers",
-            why=str(error),
-            hint="Pass one that has it: --python PATH",
-            host=True,
-        ) from None
-    return transformers
 
 
 def _compiles(pattern: str) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from .formats.boxes import Box, index_in, split
+from .formats.boxes import Box, index_in
 from .formats.tensor_views import TensorView
 from .tensor_error import TensorError
 
@@ -71,7 +71,7 @@ def require_finite(view: TensorView, written: torch.Tensor) -> None:
         return
     found: NotFinite | None = None
     original = 0.0
-    for box in split(view.shape, PIECE):
+    for box in view.pieces(PIECE):
         values = view.read(box)
         piece = not_finite(values.to(written.dtype), box)
         if piece is not None and found is None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 PART = ".part"  # after the name of a file that is not whole
 PLACES = ".places.json"  # beside a file of torch_dist until .metadata has what is in it
@@ -38,3 +39,8 @@ def write_file(target: Path, content: bytes) -> None:
     """Write a whole file."""
     with new_file(target) as out:
         out.write(content)
+
+
+def write_json(target: Path, content: Any) -> None:
+    """Write a whole JSON file."""
+    write_file(target, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 
+
+@dataclass(eq=False)
 class TensorError(Exception):
     """A problem with a file, tensor or machine that ends a task.
 
@@ -14,15 +17,11 @@ class TensorError(Exception):
         host: Whether the machine is at fault (its disk, its packages) and not the files.
     """
 
-    def __init__(
-        self, what: str, *, where: str = "", why: str = "", hint: str = "", host: bool = False
-    ) -> None:
-        super().__init__(what)
-        self.what = what
-        self.where = where
-        self.why = why
-        self.hint = hint
-        self.host = host
+    what: str
+    where: str = ""
+    why: str = ""
+    hint: str = ""
+    host: bool = False
 
     def __str__(self) -> str:
         return "\n".join(filter(None, (self.what, self.where, self.why, self.hint)))

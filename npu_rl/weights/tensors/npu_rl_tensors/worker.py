@@ -1,6 +1,7 @@
 """A pool of processes that runs tasks.
 
-In, one line of JSON: [{"task": NAME, "arguments": {...}}, ...]. Out, JSON lines: any number of {"event": "progress",
+In, one line of JSON: [{"task": "MODULE.FUNCTION", "arguments": {...}}, ...]; the function takes its arguments and
+Progress, and returns what JSON can hold. Out, JSON lines: any number of {"event": "progress",
 "bytes": N}, for each finished task {"event": "result", "index": I, "value": ...}, and for the first that failed
 {"event": "error", "index": I, ...} with the fields of TensorError or, from the system, `errno` and `file`. At the end
 of its input all end at once: then the process that they work for has ended.
@@ -26,35 +27,7 @@ from .tensor_error import TensorError
 Progress = Callable[[int], None]
 """Report that so many more bytes are done."""
 
-TASKS = {
-    "audit_group": "audit",
-    "convert_file": "conversion.tasks",
-    "export_shard": "export",
-    "finish_conversion": "conversion.tasks",
-    "finish_export": "export",
-    "plan_conversion": "conversion.tasks",
-    "cast_shard": "cast",
-    "megatron_files": "megatron_files",
-    "model_tensors": "model_tensors",
-    "tied_head": "tied_head",
-    "plan_audit": "audit",
-    "plan_export": "export",
-}
-"""Module of each task, a function of that name: it takes its arguments and Progress, and returns what JSON can hold."""
-
-_FEWER = "Run again with fewer workers: --workers 1"
-_NO_MEMORY = TensorError(
-    "There is not enough memory",
-    why="A worker reached a limit of its process (`ulimit -v`) or of this machine.",
-    hint=_FEWER,
-    host=True,
-)
-_KILLED = TensorError(
-    "A worker was killed before its task was finished",
-    why="The kernel does so for want of memory.",
-    hint=_FEWER,
-    host=True,
-)
+_NO_MEMORY = "A worker reached a limit of its process (`ulimit -v`) or of this machine."
 _POLL = 0.2  # seconds between two reports of progress
 
 
@@ -70,12 +43,12 @@ def main() -> None:
     threading.Thread(target=_end_with_caller, daemon=True).start()
     count, threads = map(int, sys.argv[1:])
     try:
-        require_torch()
+        require("torch")
     except TensorError as error:
         say({"event": "error", **vars(error)})
         return
     # a device can't be used in a fork; torch can, and isn't imported again
-    on_cpu = all(request["arguments"].get("device", "cpu") == "cpu" for request in requests)
+    on_cpu = all(request["arguments"].get("of", {}).get("device", "cpu") == "cpu" for request in requests)
     context = multiprocessing.get_context("fork" if sys.platform == "linux" and on_cpu else "spawn")
     done = context.Value("q", 0)
     pool = ProcessPoolExecutor(count, context, _begin, (done, threads))
@@ -101,13 +74,13 @@ def _end_with_caller() -> None:
     os.killpg(os.getpid(), signal.SIGKILL)
 
 
-def require_torch() -> None:
-    """Raise TensorError if torch is missing."""
+def require(module: str) -> Any:
+    """Import a module. Raises TensorError if it is missing."""
     try:
-        import torch  # noqa: F401
+        return import_module(module)
     except ImportError as error:
         raise TensorError(
-            "The interpreter has no torch",
+            f"The interpreter has no {module}",
             where=sys.executable,
             why=str(error),
             hint="Pass one that has it: --python PATH",
@@ -136,23 +109,30 @@ def _answer(future: Future[dict[str, Any]]) -> dict[str, Any]:
     try:
         return future.result()
     except BrokenProcessPool:
-        return {"event": "error", **vars(_KILLED)}
+        return _failed(
+            "A worker was killed before its task was finished", "The kernel does so for want of memory."
+        )
+
+
+def _failed(what: str, why: str) -> dict[str, Any]:
+    hint = "Run again with fewer workers: --workers 1"
+    return {"event": "error", **vars(TensorError(what, why=why, hint=hint, host=True))}
 
 
 def work(request: dict[str, Any]) -> dict[str, Any]:
     """Run one task, and return the event of its result or error."""
-    name = request["task"]
+    module, _, name = request["task"].rpartition(".")
     try:
-        task = getattr(import_module(f".{TASKS[name]}", __package__), name)
+        task = getattr(import_module(f".{module}", __package__), name)
         return {"event": "result", "value": task(request["arguments"], _progress)}
     except TensorError as error:
         return {"event": "error", **vars(error)}
     except MemoryError:
-        return {"event": "error", **vars(_NO_MEMORY)}
+        return _failed("There is not enough memory", _NO_MEMORY)
     except OSError as error:
         text, file = error.strerror, str(error.filename or "")
         return {"event": "error", "errno": error.errno, "text": text, "file": file}
     except Exception as error:  # noqa: BLE001  the process that it works for reports it
         if isinstance(error, RuntimeError) and "can't allocate memory" in str(error):  # torch's
-            return {"event": "error", **vars(_NO_MEMORY)}
+            return _failed("There is not enough memory", _NO_MEMORY)
         return {"event": "bug", "trace": traceback.format_exc()}

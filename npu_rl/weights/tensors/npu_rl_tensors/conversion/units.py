@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ..formats.boxes import Box, extent, origin, shifted, split
 from ..hf_checkpoint import HEAD
@@ -25,6 +25,10 @@ from ..layouts.placements import (
 )
 from ..tensor_error import TensorError
 
+if TYPE_CHECKING:
+    from ..formats.tensor_views import TensorView
+
+_Key = TypeVar("_Key")
 OutputFormat = Literal["torch_dist", "legacy", "hf"]
 
 CHUNK = 128 * 1024 * 1024  # values that are read and written at once; larger tensors are several chunks
@@ -60,11 +64,6 @@ class Chunk:
     placement: Placement
     hf_box: Box
 
-    @property
-    def values(self) -> int:
-        """The number of values."""
-        return math.prod(extent(self.hf_box))
-
 
 @dataclass(frozen=True)
 class OutputFile:
@@ -72,55 +71,46 @@ class OutputFile:
 
     Attributes:
         file: Its path in the output.
+        bytes: Size of its values.
         chunks: For `torch_dist`, the chunks in file order.
         stored: For a legacy rank's file, the keys in the layout.
         names: For Hugging Face's format, the tensor names.
-        bytes: Size of its values.
-        largest: Size in bytes of the largest piece held in memory at once.
+        metadata: For Hugging Face's format, the entries of the header's.
     """
 
     file: str
     bytes: int
-    largest: int
     chunks: tuple[Chunk, ...] = ()
     stored: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
-def units(output: OutputLayout, layout: TensorMap, item_sizes: Mapping[str, int]) -> list[OutputFile]:
-    """Return all files of a conversion.
+def units(output: OutputLayout, layout: TensorMap, item_sizes: Mapping[str, int]) -> Iterator[OutputFile]:
+    """Yield all files of a conversion to one of Megatron's formats.
 
     Args:
         output: What is written.
         layout: Its placements.
         item_sizes: Bytes of a value of each Hugging Face tensor, as it is written.
     """
-    if output.format == "torch_dist":
-        return list(_dist_units(layout, item_sizes))
-    if output.format == "legacy":
-        return list(_legacy_units(layout, item_sizes))
-    return list(_hf_units(layout, item_sizes))
+    return (_dist_units if output.format == "torch_dist" else _legacy_units)(layout, item_sizes)
 
 
 def _dist_units(layout: TensorMap, item_sizes: Mapping[str, int]) -> Iterator[OutputFile]:
-    held: list[Chunk] = []
-    size, number = 0, 0
-    for name, placements in layout.by_name.items():
-        for placement in placements:
-            for part in split(extent(placement.hf_box), CHUNK):
-                chunk = Chunk(placement, shifted(part, origin(placement.hf_box)))
-                bytes_ = chunk.values * item_sizes[name]
-                if held and size + bytes_ > UNIT:
-                    yield _dist_unit(number, held, item_sizes)
-                    held, size, number = [], 0, number + 1
-                held.append(chunk)
-                size += bytes_
-    yield _dist_unit(number, held, item_sizes)
-
-
-def _dist_unit(number: int, chunks: list[Chunk], item_sizes: Mapping[str, int]) -> OutputFile:
-    sizes = [chunk.values * item_sizes[chunk.placement.name] for chunk in chunks]
-    return OutputFile(f"__{number}_0.distcp", sum(sizes), max(sizes), chunks=tuple(chunks))
+    chunks = [
+        Chunk(placement, shifted(part, origin(placement.hf_box)))
+        for placements in layout.by_name.values()
+        for placement in placements
+        for part in split(extent(placement.hf_box), CHUNK)
+    ]
+    sizes = {
+        at: math.prod(extent(chunk.hf_box)) * item_sizes[chunk.placement.name]
+        for at, chunk in enumerate(chunks)
+    }
+    for number, group in enumerate(in_groups(sizes, UNIT)):
+        held = tuple(chunks[at] for at in group)
+        yield OutputFile(f"__{number}_0.distcp", sum(sizes[at] for at in group), chunks=held)
 
 
 def _legacy_units(layout: TensorMap, item_sizes: Mapping[str, int]) -> Iterator[OutputFile]:
@@ -133,31 +123,20 @@ def _legacy_units(layout: TensorMap, item_sizes: Mapping[str, int]) -> Iterator[
         by_rank.setdefault(key.partition("/")[0], []).append(key)
     for rank, keys in by_rank.items():
         whole = sum(sizes[key] for key in keys)
-        yield OutputFile(f"iter_0000001/{rank}/{RANK_FILE}", whole, whole, stored=tuple(keys))
+        yield OutputFile(f"iter_0000001/{rank}/{RANK_FILE}", whole, stored=tuple(keys))
 
 
-def _hf_units(layout: TensorMap, item_sizes: Mapping[str, int]) -> Iterator[OutputFile]:
-    sizes = {name: math.prod(layout.shape(name)) * item_sizes[name] for name in layout.by_name}
-    return hf_shards(sizes, {name: min(size, CHUNK * item_sizes[name]) for name, size in sizes.items()})
-
-
-def hf_shards(sizes: Mapping[str, int], held: Mapping[str, int]) -> Iterator[OutputFile]:
-    """Divide tensors, in order, into shards of at most UNIT bytes. A larger tensor gets a shard of its own.
-
-    Args:
-        sizes: Bytes of each tensor.
-        held: Bytes of each tensor that are in memory at once.
-    """
-    groups = in_groups(sizes, UNIT)
+def hf_shards(views: Mapping[str, TensorView]) -> Iterator[OutputFile]:
+    """Divide tensors, in order, into shards of at most UNIT bytes. A larger tensor gets a shard of its own."""
+    groups = in_groups({name: view.bytes for name, view in views.items()}, UNIT)
     for number, names in enumerate(groups, start=1):
         file = f"model-{number:05d}-of-{len(groups):05d}.safetensors"
-        largest = max(held[name] for name in names)
-        yield OutputFile(file, sum(sizes[name] for name in names), largest, names=tuple(names))
+        yield OutputFile(file, sum(views[name].bytes for name in names), names=tuple(names))
 
 
-def in_groups(sizes: Mapping[str, int], most: int) -> list[list[str]]:
-    """Divide names, in order, into groups of at most `most` bytes. A larger name gets a group of its own."""
-    groups: list[list[str]] = []
+def in_groups(sizes: Mapping[_Key, int], most: int) -> list[list[_Key]]:
+    """Divide keys, in order, into groups of at most `most` bytes. A larger one gets a group of its own."""
+    groups: list[list[_Key]] = []
     held = 0
     for name, size in sizes.items():
         if not groups or held + size > most:

@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import io
-import json
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
 
-from ..formats.boxes import Box, extent, origin, shifted, slices, split, whole
+from ..formats.boxes import Box, extent, origin, shifted, slices, whole
+from ..formats.hf_views import WORDS
 from ..formats.tensor_views import TensorView
 from ..hf_checkpoint import CONFIG, INDEX
 from ..layouts.mapped_checkpoint import box_in_stored
 from ..layouts.placements import TensorMap
 from ..not_finite import require_finite
-from ..part_file import PLACES, new_file, write_file
+from ..part_file import PLACES, new_file, write_file, write_json
 from ..regular_file import read_regular
 from ..safetensors_file import HEADER_LIMIT, header_bytes, parse_json
 from ..tensor_error import TensorError
-from .units import CHUNK, OutputFile
+from .units import OutputFile
 
 Progress = Callable[[int], None]
 Dtypes = Mapping[str, torch.dtype]
 
-_WORDS = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
 LAST = {
     "torch_dist": [".metadata", "common.pt", "metadata.json"],
     "legacy": ["latest_checkpointed_iteration.txt"],
@@ -50,7 +48,7 @@ def write_dist_file(
             torch.save(data.reshape(extent(at)), out)
             places.append([placement.stored_key, list(at), start, out.tell() - start])
             progress(data.numel() * data.element_size())
-        _write_json(path.with_name(path.name + PLACES), places)
+        write_json(path.with_name(path.name + PLACES), places)
 
 
 def write_rank_file(
@@ -81,17 +79,18 @@ def write_hf_file(
     path: Path,
     unit: OutputFile,
     views: Mapping[str, TensorView],
-    dtypes: Dtypes,
+    piece: int,
     progress: Progress,
-    metadata: Mapping[str, str] = MappingProxyType({}),
+    metadata: Mapping[str, str],
 ) -> None:
     """Write a shard piece by piece. `metadata`: more entries for the header's."""
-    tensors = [(name, _WORDS[dtypes[name]], views[name].shape) for name in unit.names]
+    tensors = [(name, WORDS[views[name].dtype], views[name].shape) for name in unit.names]
     with new_file(path) as out:
+        # transformers refuses a file without a format
         out.write(header_bytes(tensors, {"format": "pt", **metadata}))
         for name in unit.names:
-            for box in split(views[name].shape, CHUNK):
-                data = _read(views[name], box, dtypes[name])
+            for box in views[name].pieces(piece):
+                data = _read(views[name], box, views[name].dtype)
                 out.write(memoryview(data.reshape(-1).view(torch.uint8).numpy()))
                 progress(data.numel() * data.element_size())
 
@@ -111,41 +110,32 @@ def write_dist_metadata(
     The steps of `dist_checkpointing.save`@core_v0.12.1: `.metadata` of torch, `common.pt` of what is no tensor
     (nothing), and the format's name.
     """
+    from torch.distributed.checkpoint import metadata as dcp
     from torch.distributed.checkpoint.filesystem import _StorageInfo
-    from torch.distributed.checkpoint.metadata import (
-        BytesStorageMetadata,
-        ChunkStorageMetadata,
-        Metadata,
-        MetadataIndex,
-        TensorProperties,
-        TensorStorageMetadata,
-    )
 
     by_key = {one.stored_key: dtypes[name] for name, placed in layout.by_name.items() for one in placed}
     described: dict[str, Any] = {
-        key: TensorStorageMetadata(TensorProperties(dtype=by_key[key]), torch.Size(spec.shape), [])
+        key: dcp.TensorStorageMetadata(dcp.TensorProperties(dtype=by_key[key]), torch.Size(spec.shape), [])
         for key, spec in layout.stored.items()
     }
     storage: dict[Any, Any] = {}
     for file in files:
         for key, at, start, length in _read_places(folder / (file + PLACES)):
             offsets, sizes = torch.Size(a for a, _ in at), torch.Size(b - a for a, b in at)
-            described[key].chunks.append(ChunkStorageMetadata(offsets, sizes))
-            storage[MetadataIndex(key, offsets)] = _StorageInfo(file, start, length)
+            described[key].chunks.append(dcp.ChunkStorageMetadata(offsets, sizes))
+            storage[dcp.MetadataIndex(key, offsets)] = _StorageInfo(file, start, length)
     states_file = states_file_of(len(files))
     for key, start, length in _write_states(folder / states_file, states):
-        described[key] = BytesStorageMetadata()
-        storage[MetadataIndex(key)] = _StorageInfo(states_file, start, length)
-    metadata = Metadata(described, None, storage)
+        described[key] = dcp.BytesStorageMetadata()
+        storage[dcp.MetadataIndex(key)] = _StorageInfo(states_file, start, length)
+    metadata = dcp.Metadata(described, None, storage)
     metadata.mcore_data = {key: {} for key in layout.stored}
     write_file(folder / ".metadata", pickle.dumps(metadata))
     common = io.BytesIO()
     torch.save({}, common)
     write_file(folder / "common.pt", common.getvalue())
     backends = {"sharded_backend": "torch_dist", "sharded_backend_version": 1}
-    _write_json(
-        folder / "metadata.json", {**backends, "common_backend": "torch", "common_backend_version": 1}
-    )
+    write_json(folder / "metadata.json", {**backends, "common_backend": "torch", "common_backend_version": 1})
 
 
 def states_file_of(count: int) -> str:
@@ -177,17 +167,11 @@ def _write_states(path: Path, states: list[tuple[str, Any, Any]]) -> list[tuple[
     return found
 
 
-def write_tracker(folder: Path) -> None:
-    """Write the tracker file, which completes a legacy checkpoint."""
-    write_file(folder / "latest_checkpointed_iteration.txt", b"1")
-
-
-def write_index(folder: Path, units: list[OutputFile], total: int) -> None:
-    """Write the index of a Hugging Face checkpoint."""
-    weight_map = {name: unit.file for unit in units for name in unit.names}
-    _write_json(
-        folder / INDEX, {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))}
-    )
+def write_index(folder: Path, files: Sequence[OutputFile]) -> None:
+    """Write a Hugging Face checkpoint's index."""
+    weight_map = dict(sorted((name, unit.file) for unit in files for name in unit.names))
+    total = sum(unit.bytes for unit in files)
+    write_json(folder / INDEX, {"metadata": {"total_size": total}, "weight_map": weight_map})
 
 
 def _read(view: TensorView, box: Box, dtype: torch.dtype) -> torch.Tensor:
@@ -199,7 +183,3 @@ def _read(view: TensorView, box: Box, dtype: torch.dtype) -> torch.Tensor:
     data = view.read(box if box else whole(view.shape)).to(dtype).contiguous()
     require_finite(view, data)
     return data if data.untyped_storage().nbytes() == data.numel() * data.element_size() else data.clone()
-
-
-def _write_json(path: Path, content: Any) -> None:
-    write_file(path, (json.dumps(content, indent=2) + "\n").encode())

@@ -30,8 +30,16 @@ def overlap(one: Box, other: Box) -> Box | None:
     return None if any(start >= stop for start, stop in shared) else shared
 
 
-def any_overlap(boxes: Sequence[Box]) -> bool:
-    """Return whether any two of the boxes overlap. The boxes must not be empty."""
+def covers(boxes: Sequence[Box], shape: Sequence[int]) -> bool:
+    """Return whether every value of a shape is in exactly one of the boxes, none of which is empty."""
+    if any(len(box) != len(shape) for box in boxes):
+        return False
+    inside = all(stop <= size for box in boxes for (_, stop), size in zip(box, shape, strict=True))
+    held = sum(math.prod(extent(box)) for box in boxes)
+    return inside and held == math.prod(shape) and not _any_overlap(boxes)
+
+
+def _any_overlap(boxes: Sequence[Box]) -> bool:
     if len(boxes) < 2 or not boxes[0]:
         return len(boxes) > 1
     axis = next((n for n in range(len(boxes[0])) if len({box[n][0] for box in boxes}) > 1), None)
@@ -56,18 +64,21 @@ def slices(box: Box) -> tuple[slice, ...]:
     return tuple(slice(start, stop) for start, stop in box)
 
 
-def split(shape: Sequence[int], most: int) -> Iterator[Box]:
-    """Yield boxes of at most `most` values (at least one) that cover a shape, in row-major order."""
+def split(shape: Sequence[int], most: int, together: int = 1) -> Iterator[Box]:
+    """Yield boxes of at most `most` values (at least one) that cover a shape, in row-major order.
+
+    Where `together` rows can't be divided, a box has a multiple of them, be they more values.
+    """
     if math.prod(shape) <= most or not shape:
         yield whole(shape)
         return
     rest = math.prod(shape[1:])
-    if rest >= most:
+    if rest >= most and together == 1:
         for row in range(shape[0]):
             for box in split(shape[1:], most):
                 yield ((row, row + 1), *box)
         return
-    rows = max(1, most // rest)
+    rows = max(1, most // rest // together) * together
     for start in range(0, shape[0], rows):
         yield ((start, min(start + rows, shape[0])), *whole(shape[1:]))
 

@@ -1,35 +1,29 @@
 """verl's FSDP checkpoints: one `model_world_size_W_rank_R.pt` per rank, with Hugging Face tensor names.
 
 `FSDPCheckpointManager.save_checkpoint` (verl/utils/checkpoint/fsdp_checkpoint_manager.py@v0.5.0) saves what
-`state_dict()` gives with SHARDED_STATE_DICT: DTensors where it passes a device mesh, ShardedTensors without one, and
-plain tensors for buffers and on a single rank. Each is rebuilt here from the local tensor and the placements beside it.
+`state_dict()` gives with SHARDED_STATE_DICT and the device mesh that verl passes: DTensors, and plain tensors for
+buffers and on a single rank. Each is rebuilt here from the local tensor and the placements beside it.
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from ..hf_checkpoint import read_object
 from ..tensor_error import TensorError
 from ..untrusted_values import is_shape, odd_name, shown
-from .boxes import Box, any_overlap, extent, whole
-from .inert_pickle import Inert, is_made
-from .tensor_views import OpenFiles, TensorView, TensorViews, read_assembled
-from .torch_files import SavedFile, SavedTensor, dtype_of, is_class
+from .boxes import Box, covers, extent, whole
+from .inert_pickle import Inert, attribute_of, is_made
+from .tensor_views import OpenFiles, TensorView, TensorViews, assembled
+from .torch_files import SavedFile, SavedTensor, is_class
 
 CONFIG = "fsdp_config.json"
-_FILE = re.compile(r"model_world_size_(\d{1,6})_rank_(\d{1,6})\.pt")
-_SAMPLE = (
-    64 * 1024
-)  # bytes at a file's end that its digest has: torch.save puts the CRC-32 of each tensor there
+_FILE = re.compile(r"model_world_size_([1-9]\d{0,5})_rank_(0|[1-9]\d{0,5})\.pt")
+_SAMPLE = 64 * 1024  # bytes at a file's end, where torch.save puts the CRC-32 of each tensor
 _AGAIN = "Copy it again from where it was written, or choose another step."
 
 
@@ -44,43 +38,111 @@ def read_fsdp_checkpoint(folder: Path, files: OpenFiles) -> TensorViews:
     Raises:
         TensorError: If a rank's file is missing, was cut off or names code, or the ranks don't fit together.
     """
-    ranks = [_read_rank(path, files) for path in _rank_files(folder)]
+    ranks = [_read_rank(rank, path, files) for rank, path in enumerate(_rank_files(folder))]
     for rank in ranks[1:]:
-        odd = sorted(rank.tensors.keys() ^ ranks[0].tensors.keys())
+        odd = sorted(rank.parts.keys() ^ ranks[0].parts.keys())
         if odd:
             raise _invalid(rank.path, f"Only one of it and {ranks[0].path.name} has {odd[0]}.")
     tensors: dict[str, TensorView] = {}
     copies: dict[str, list[TensorView]] = {}
-    for name in ranks[0].tensors:
-        tensors[name], *further = _assembled(name, [(rank.path, rank.tensors[name]) for rank in ranks], files)
+    for name in ranks[0].parts:
+        tensors[name], *further = _assembled(name, [rank.parts[name] for rank in ranks], files)
         if further:
             copies[name] = further
     return TensorViews(tensors, copies, objects=ranks[0].objects)
 
 
-# -- the ranks' files ----------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
-class ShardedValue:
-    """One rank's part of a tensor, as described in its file."""
+class _Part:
+    """A rank's part of a tensor.
 
-    dtype: torch.dtype
+    Attributes:
+        shape: Of the whole tensor.
+        local: The part in the file.
+        axes: The tensor's axis that each axis of the mesh divides, or None; empty for a plain tensor.
+        coordinates: The rank's, in the mesh.
+    """
+
+    path: Path
     shape: tuple[int, ...]
-    saved: SavedFile
-    state: Any
+    local: SavedTensor
+    axes: tuple[int | None, ...] = ()
+    coordinates: tuple[int, ...] = ()
 
-    def attribute(self, name: str) -> Any:
-        """Return an attribute of the tensor."""
-        parts = self.state if isinstance(self.state, tuple) else (self.state,)
-        return next((part[name] for part in parts if isinstance(part, dict) and name in part), None)
+    def __str__(self) -> str:
+        kind = "a part of" if self.axes else "a plain tensor,"
+        return f"{kind} {list(self.shape)} in {str(self.local.dtype).removeprefix('torch.')}"
 
 
 @dataclass(frozen=True)
 class _Rank:
     path: Path
-    tensors: dict[str, SavedTensor | ShardedValue]
+    parts: dict[str, _Part]
     objects: tuple[str, ...]
+
+
+def _read_rank(rank: int, path: Path, files: OpenFiles) -> _Rank:
+    saved = SavedFile(files, path)
+    if not isinstance(saved.content, dict):
+        raise _invalid(path, "It has no tensors by name.")
+    odd = odd_name(saved.content)
+    if odd is not None:
+        raise _invalid(path, f"It names a tensor {odd}.")
+    found = {name: _part(name, rank, saved, value, path) for name, value in saved.content.items()}
+    parts = {name: part for name, part in found.items() if part is not None}
+    if not parts:
+        raise _invalid(path, "It has no tensors.")
+    return _Rank(path, parts, tuple(name for name in found if name not in parts))
+
+
+def _part(name: str, rank: int, saved: SavedFile, value: Any, path: Path) -> _Part | None:
+    """Return a tensor of a rank's file; None of anything else.
+
+    A DTensor, or another subclass, is `_rebuild_from_type_v2(function, class, arguments, state)` (torch/_tensor.py).
+    """
+    plain, name_of = saved.tensor(value), ""
+    if is_made(value, "_rebuild_from_type_v2") and len(value.args) == 4:
+        function, _, arguments, state = value.args
+        name_of = function.name.rpartition(".")[2] if is_class(function) else ""
+        plain = saved.rebuilt(arguments) if name_of == "_rebuild_tensor_v2" else None
+    if plain is not None:
+        return _Part(path, plain.shape, plain)
+    if name_of != "_rebuild_wrapper_subclass":
+        return None
+    local, spec = saved.tensor(attribute_of(state, "_local_tensor")), attribute_of(state, "_spec")
+    if not (isinstance(arguments, tuple) and len(arguments) > 2 and is_shape(arguments[2])):
+        raise _invalid(path, f"{name} has no shape.")
+    if local is None or not isinstance(spec, Inert):
+        raise _invalid(path, f"{name} has no local tensor, or no placements.")
+    axes = _axes(spec.get("placements"), f"{path}: {name}")
+    mesh = spec.get("mesh")
+    at = mesh.get("_coordinate_on_dim") if is_made(mesh, "DeviceMesh") else None
+    if at is None and len(axes) == 1:
+        at = (rank,)
+    shape = tuple(arguments[2])
+    if (
+        not axes
+        or not is_shape(at)
+        or len(at) != len(axes)
+        or max(a or 0 for a in axes) >= max(len(shape), 1)
+    ):
+        raise _invalid(path, f"{name} has no placements on its axes, or its mesh doesn't contain the rank.")
+    return _Part(path, shape, local, axes, tuple(at))
+
+
+def _axes(placements: Any, where: str) -> tuple[int | None, ...]:
+    """Return the tensor's axis that each placement divides; None of `Replicate()`."""
+    axes: list[int | None] = []
+    for placement in placements if isinstance(placements, (tuple, list)) else ():
+        axis = placement.get("dim") if is_made(placement, "Shard") else None
+        if not (is_made(placement, "Replicate") or (type(axis) is int and axis >= 0)):
+            raise TensorError(
+                "Unsupported placement of a tensor",
+                where=where,
+                why="It is neither Shard(axis) nor Replicate(): FSDP with tensor parallelism is not supported.",
+            )
+        axes.append(axis)
+    return tuple(axes)
 
 
 def _rank_files(folder: Path) -> list[Path]:
@@ -88,10 +150,7 @@ def _rank_files(folder: Path) -> list[Path]:
     for path in folder.iterdir():
         match = _FILE.fullmatch(path.name)
         if match is not None:
-            of_world = found.setdefault(int(match[1]), {})
-            if int(match[2]) in of_world:
-                raise _invalid(path, f"{of_world[int(match[2])].name} is of the same rank.")
-            of_world[int(match[2])] = path
+            found.setdefault(int(match[1]), {})[int(match[2])] = path
     world = read_object(folder / CONFIG).get("world_size") if (folder / CONFIG).is_file() else None
     if world is None and len(found) == 1:
         world = next(iter(found))
@@ -111,44 +170,6 @@ def _rank_files(folder: Path) -> list[Path]:
     return [of[rank] for rank in range(world)]
 
 
-def _read_rank(path: Path, files: OpenFiles) -> _Rank:
-    saved = SavedFile(files, path)
-    content = saved.content
-    if not isinstance(content, dict):
-        raise _invalid(path, "It has no tensors by name.")
-    tensors: dict[str, SavedTensor | ShardedValue] = {}
-    objects: list[str] = []
-    odd = odd_name(content)
-    if odd is not None:
-        raise _invalid(path, f"It names a tensor {odd}.")
-    for name, value in content.items():
-        tensor = _tensor(saved, value)
-        if tensor is None:
-            objects.append(name)
-        else:
-            tensors[name] = tensor
-    if not tensors:
-        raise _invalid(path, "It has no tensors.")
-    return _Rank(path, tensors, tuple(objects))
-
-
-def _tensor(saved: SavedFile, value: Any) -> SavedTensor | ShardedValue | None:
-    """Return a tensor of a rank's file; None of anything else.
-
-    A DTensor, or another subclass, is `_rebuild_from_type_v2(function, class, arguments, state)` (torch/_tensor.py).
-    """
-    if not is_made(value, "_rebuild_from_type_v2") or len(value.args) != 4:
-        return saved.tensor(value)
-    function, _, arguments, state = value.args
-    name = function.name.rpartition(".")[2] if is_class(function) else ""
-    if name == "_rebuild_tensor_v2":
-        return saved.rebuilt(arguments)
-    if name != "_rebuild_wrapper_subclass" or not isinstance(arguments, tuple) or len(arguments) < 3:
-        return None
-    dtype, shape = dtype_of(arguments[1]), arguments[2]
-    return ShardedValue(dtype, tuple(shape), saved, state) if dtype and is_shape(shape) else None
-
-
 def fsdp_digest(folder: Path, files: OpenFiles) -> str:
     """Return a digest of the rank files' names, sizes and last bytes."""
     sums = hashlib.sha256()
@@ -160,133 +181,38 @@ def fsdp_digest(folder: Path, files: OpenFiles) -> str:
     return sums.hexdigest()
 
 
-# -- the ranks' parts together -------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Part:
-    box: Box
-    tensor: SavedTensor
-    path: Path
-
-
-def _assembled(
-    name: str, ranks: list[tuple[Path, SavedTensor | ShardedValue]], files: OpenFiles
-) -> list[TensorView]:
-    """Assemble a tensor from the ranks. Returns one view for each copy."""
-    path, first = ranks[0]
-    for other, value in ranks[1:]:
-        if (type(value), value.shape, value.dtype) != (type(first), first.shape, first.dtype) and (
-            isinstance(first, ShardedValue) or isinstance(value, ShardedValue) or value.dtype != first.dtype
-        ):
+def _assembled(name: str, parts: list[_Part], files: OpenFiles) -> list[TensorView]:
+    """Assemble a tensor from the ranks' parts. Returns one view for each copy."""
+    first = parts[0]
+    for part in parts[1:]:
+        if (str(part), part.axes) != (str(first), first.axes):
             raise _invalid(
-                other,
-                f"{name} is {_described(value)}, and {_described(first)} in {path.name}.",
+                part.path, f"{name} is {part}, and {first} in {first.path.name}, or placed otherwise."
             )
-        if value.shape != first.shape:
-            raise _invalid(
-                other,
-                f"{name} is {list(value.shape)}, and {list(first.shape)} in {path.name}, without a placement.",
-            )
-    parts = _parts(name, ranks)
+    sizes = [1 + max(of) for of in zip(*(part.coordinates for part in parts), strict=True)]
     by_box: dict[Box, list[_Part]] = {}
     for part in parts:
-        if 0 not in extent(part.box):
-            by_box.setdefault(part.box, []).append(part)
-    if not by_box:  # a tensor without values
-        by_box[parts[0].box] = [parts[0]]
+        box = list(whole(part.shape))
+        for axis, coordinate, size in zip(part.axes, part.coordinates, sizes, strict=True):
+            if axis is not None:
+                box[axis] = _chunk(box[axis], coordinate, size)
+        expected = extent(tuple(box))
+        if part.local.shape != expected and not (0 in expected and 0 in part.local.shape):
+            raise _invalid(
+                part.path,
+                f"Its part of {name} is {list(part.local.shape)}; by the placement it is {list(expected)}.",
+            )
+        if 0 not in expected or 0 in part.shape:
+            by_box.setdefault(tuple(box), []).append(part)
+    boxes = [box for box in by_box if 0 not in extent(box)]
     holders = {len(of) for of in by_box.values()}
-    boxes = list(by_box)
-    if len(holders) != 1 or not _covers(boxes, first.shape):
-        raise _invalid(path.parent, f"The ranks' parts of {name} don't cover its shape {list(first.shape)}.")
+    if len(holders) != 1 or not covers(boxes, first.shape):
+        why = f"The ranks' parts of {name} don't cover its shape {list(first.shape)}."
+        raise _invalid(first.path.parent, why)
     return [
-        _view(name, first.shape, first.dtype, [by_box[box][copy] for box in boxes], files)
+        assembled(name, first.shape, [(box, of[copy].local.view(files, name)) for box, of in by_box.items()])
         for copy in range(holders.pop())
     ]
-
-
-def _described(value: SavedTensor | ShardedValue) -> str:
-    kind = "a part of" if isinstance(value, ShardedValue) else "a plain tensor,"
-    return f"{kind} {list(value.shape)} in {str(value.dtype).removeprefix('torch.')}"
-
-
-def _parts(name: str, ranks: list[tuple[Path, SavedTensor | ShardedValue]]) -> list[_Part]:
-    plain = [(path, value) for path, value in ranks if isinstance(value, SavedTensor)]
-    if plain:
-        return [_Part(whole(value.shape), value, path) for path, value in plain]
-    sharded = [(path, value) for path, value in ranks if isinstance(value, ShardedValue)]
-    if sharded[0][1].attribute("_spec") is not None:
-        return _mesh_parts(name, sharded)
-    return [part for path, value in sharded for part in _explicit_parts(name, path, value)]
-
-
-def _explicit_parts(name: str, path: Path, value: ShardedValue) -> list[_Part]:
-    """Return the parts of a ShardedTensor with their offsets."""
-    shards = value.state[0] if isinstance(value.state, tuple) and value.state else None
-    if not isinstance(shards, list):
-        raise _invalid(path, f"{name} has no local shards.")
-    parts: list[_Part] = []
-    for shard in shards:
-        inside = is_made(shard, "Shard") and shard.get("metadata")
-        tensor = value.saved.tensor(shard.get("tensor")) if inside else None
-        of = inside if is_made(inside, "ShardMetadata") else Inert()
-        origin, shape = of.get("shard_offsets"), of.get("shard_sizes")
-        if not (
-            isinstance(tensor, SavedTensor)
-            and is_shape(origin)
-            and is_shape(shape)
-            and len(origin) == len(shape) == len(value.shape)
-        ):
-            raise _invalid(path, f"A shard of {name} has no tensor, or no offset and size.")
-        box = tuple((at, at + size) for at, size in zip(origin, shape, strict=True))
-        parts.append(_checked(name, _Part(box, tensor, path), value))
-    return parts
-
-
-def _mesh_parts(name: str, ranks: list[tuple[Path, ShardedValue]]) -> list[_Part]:
-    """Return the parts of a DTensor, from its placements and each rank's mesh coordinates."""
-    described = [_dtensor(name, rank, path, value) for rank, (path, value) in enumerate(ranks)]
-    placements = described[0][2]
-    for (path, _), (_, coordinates, own) in zip(ranks, described, strict=True):
-        if own != placements or len(coordinates) != len(placements):
-            raise _invalid(path, f"The placements of {name} differ from those in rank 0's file.")
-    sizes = [1 + max(axes) for axes in zip(*(coordinates for _, coordinates, _ in described), strict=True)]
-    parts: list[_Part] = []
-    for (path, value), (tensor, coordinates, _) in zip(ranks, described, strict=True):
-        box = list(whole(value.shape))
-        for axis, coordinate, size in zip(placements, coordinates, sizes, strict=True):
-            if axis is not None:
-                if axis >= len(box):
-                    raise _invalid(path, f"{name} is divided along axis {axis}, of {len(box)}.")
-                box[axis] = _chunk(box[axis], coordinate, size)
-        parts.append(_checked(name, _Part(tuple(box), tensor, path), value))
-    return parts
-
-
-def _dtensor(
-    name: str, rank: int, path: Path, value: ShardedValue
-) -> tuple[SavedTensor, tuple[int, ...], tuple[int | None, ...]]:
-    """Return a rank's local tensor and mesh coordinates, and the tensor axis that each mesh axis divides."""
-    tensor, spec = value.saved.tensor(value.attribute("_local_tensor")), value.attribute("_spec")
-    if tensor is None or not isinstance(spec, Inert):
-        raise _invalid(path, f"{name} has no local tensor, or no placements.")
-    mesh, found = spec.get("mesh"), spec.get("placements")
-    placements: list[int | None] = []
-    for placement in found if isinstance(found, (tuple, list)) else ():
-        axis = placement.get("dim") if is_made(placement, "Shard") else None
-        if not (is_made(placement, "Replicate") or (type(axis) is int and axis >= 0)):
-            raise TensorError(
-                "Unsupported placement of a tensor",
-                where=f"{path}: {name}",
-                why="It is neither Shard(axis) nor Replicate(): FSDP with tensor parallelism is not supported.",
-            )
-        placements.append(axis)
-    coordinates = mesh.get("_coordinate_on_dim") if is_made(mesh, "DeviceMesh") else None
-    if coordinates is None and len(placements) == 1:
-        coordinates = (rank,)
-    if not placements or not is_shape(coordinates):
-        raise _invalid(path, f"{name} has no placements, or its mesh doesn't contain the rank.")
-    return tensor, tuple(coordinates), tuple(placements)
 
 
 def _chunk(span: tuple[int, int], index: int, count: int) -> tuple[int, int]:
@@ -294,38 +220,6 @@ def _chunk(span: tuple[int, int], index: int, count: int) -> tuple[int, int]:
     start, stop = span
     size = -(-(stop - start) // count)
     return min(start + index * size, stop), min(start + (index + 1) * size, stop)
-
-
-def _checked(name: str, part: _Part, value: ShardedValue) -> _Part:
-    tensor = part.tensor
-    if tensor.dtype != value.dtype or (
-        tensor.shape != extent(part.box) and not (0 in extent(part.box) and math.prod(tensor.shape) == 0)
-    ):
-        raise _invalid(
-            part.path,
-            f"Its part of {name} is {list(tensor.shape)} in {str(tensor.dtype).removeprefix('torch.')}; by the "
-            f"placement it is {list(extent(part.box))} in {str(value.dtype).removeprefix('torch.')}.",
-        )
-    return part
-
-
-def _covers(boxes: list[Box], shape: tuple[int, ...]) -> bool:
-    inside = all(
-        len(box) == len(shape) and all(stop <= size for (_, stop), size in zip(box, shape, strict=True))
-        for box in boxes
-    )
-    if not inside or sum(math.prod(extent(box)) for box in boxes) != math.prod(shape):
-        return False
-    return not any_overlap(boxes)
-
-
-def _view(
-    name: str, shape: tuple[int, ...], dtype: torch.dtype, parts: list[_Part], files: OpenFiles
-) -> TensorView:
-    if len(parts) == 1:
-        return parts[0].tensor.view(files, name)
-    held = [(part.box, part.tensor.view(files, name).read) for part in parts]
-    return TensorView(name, shape, dtype, f"{parts[0].path} and others", partial(read_assembled, held, dtype))
 
 
 def _invalid(path: Path, why: str) -> TensorError:

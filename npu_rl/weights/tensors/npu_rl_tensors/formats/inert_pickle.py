@@ -46,9 +46,14 @@ class Inert:
         self.state = state
 
     def get(self, attribute: str) -> Any:
-        """Return an attribute in the state, which is a dict or a pair (dict or None, slots dict); None without it."""
-        parts = self.state if isinstance(self.state, tuple) else (self.state,)
-        return next((part[attribute] for part in parts if isinstance(part, dict) and attribute in part), None)
+        """Return an attribute in the state; None without it."""
+        return attribute_of(self.state, attribute)
+
+
+def attribute_of(state: Any, attribute: str) -> Any:
+    """Return an attribute in a pickled state, which is a dict or a pair of them; None without it."""
+    parts = state if isinstance(state, tuple) else (state,)
+    return next((part[attribute] for part in parts if isinstance(part, dict) and attribute in part), None)
 
 
 class _Mapping(dict[Any, Any]):
@@ -62,7 +67,7 @@ class _Mapping(dict[Any, Any]):
 
 
 class _Nested(Inert):
-    """A nested class, which pickle protocol 2 names by getattr (ShardedTensor.ProcessGroupState)."""
+    """A nested class, which pickle protocol 2 names by getattr."""
 
     def __new__(cls, *_args: Any) -> Any:
         return type("Inert", (Inert,), {})

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch
 
 from ..regular_file import open_handle
 from ..tensor_error import TensorError
-from .boxes import Box, extent, origin, overlap, row_major, shifted, slices
+from .boxes import Box, extent, origin, overlap, row_major, shifted, slices, split
 
 Part = tuple[Box, Callable[[Box], torch.Tensor]]
 """A box of a tensor, and what reads a box within it, counted from its own first value."""
@@ -32,6 +33,7 @@ class TensorView:
         where: The file, for errors.
         read: From a box to a tensor of the box's shape, in memory of its own.
         reshape: From a shape to the same values in that shape; None: they don't lie one after the other.
+        together: Rows that are read together, as those of a block of FP8.
     """
 
     name: str
@@ -40,6 +42,7 @@ class TensorView:
     where: str
     read: Callable[[Box], torch.Tensor]
     reshape: Callable[[tuple[int, ...]], TensorView] | None = None
+    together: int = 1
 
     @property
     def numel(self) -> int:
@@ -50,6 +53,10 @@ class TensorView:
     def bytes(self) -> int:
         """The bytes of its values."""
         return self.numel * int(self.dtype.itemsize)
+
+    def pieces(self, most: int) -> Iterator[Box]:
+        """Yield boxes of about `most` values that cover the tensor."""
+        return split(self.shape, most, self.together)
 
 
 @dataclass(frozen=True)
@@ -85,7 +92,7 @@ class OpenFiles:
         """Return `count` bytes from `start` as a bytearray. Raises TensorError where there are fewer, and OSError."""
         data = bytearray(count)
         view, done = memoryview(data), 0
-        handle = self._handle(path)
+        handle = self.handle(path)
         while done < count:
             try:
                 got = os.preadv(handle, [view[done : done + (1 << 30)]], start + done)
@@ -104,14 +111,15 @@ class OpenFiles:
 
     def size(self, path: Path) -> int:
         """Return the size of a file in bytes."""
-        return os.fstat(self._handle(path)).st_size
+        return os.fstat(self.handle(path)).st_size
 
     def close(self) -> None:
         """Close them all."""
         while self._handles:
             os.close(self._handles.popitem()[1])
 
-    def _handle(self, path: Path) -> int:
+    def handle(self, path: Path) -> int:
+        """Return a descriptor of an open file."""
         name = str(path)
         if name in self._handles:
             self._handles.move_to_end(name)
@@ -120,6 +128,17 @@ class OpenFiles:
                 os.close(self._handles.popitem(last=False)[1])
             self._handles[name] = open_handle(name)
         return self._handles[name]
+
+
+def assembled(name: str, shape: tuple[int, ...], parts: Sequence[tuple[Box, TensorView]]) -> TensorView:
+    """Return the view of a tensor from those of the parts that cover it."""
+    first = parts[0][1]
+    if len(parts) == 1:
+        return first
+    readers = [(box, part.read) for box, part in parts]
+    read = partial(read_assembled, readers, first.dtype)
+    where = first.where if len({part.where for _, part in parts}) == 1 else f"{first.where} and others"
+    return TensorView(name, shape, first.dtype, where, read)
 
 
 def read_assembled(parts: Iterable[Part], dtype: torch.dtype, box: Box) -> torch.Tensor:

@@ -7,8 +7,8 @@ size and stride. Older files of torch, which are no zip archives, are refused.
 
 from __future__ import annotations
 
-import io
 import math
+import mmap
 import struct
 import zipfile
 from dataclasses import dataclass, replace
@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from ..memory_limit import memory_limit
 from ..tensor_error import TensorError
 from ..untrusted_values import is_shape, is_size
 from .boxes import Box, row_major
@@ -119,12 +120,18 @@ class SavedFile:
 
     def _read_entries(self) -> dict[str, zipfile.ZipInfo]:
         """Return the archive's entries by their names in its folder."""
+        # zipfile looks from the end, and skips what is before
+        skipped = self._start % mmap.ALLOCATIONGRANULARITY
+        handle, length = self._files.handle(self._path), skipped + max(self._length, 1)  # 0 would map all
         try:
-            part = _Part(self._files, self._path, self._start, self._length)
-            with zipfile.ZipFile(part) as archive:
-                entries: list[zipfile.ZipInfo] = archive.infolist()
-        except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError) as error:
+            with mmap.mmap(handle, length, prot=mmap.PROT_READ, offset=self._start - skipped) as part:
+                archive: Any = part
+                with memory_limit(0):
+                    entries = zipfile.ZipFile(archive).infolist()
+        except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError, MemoryError) as error:
             raise self._damaged(f"{error}; the format of torch before 1.6 is not read.") from error
+        for entry in entries:
+            entry.header_offset -= skipped
         # torch reads from the folder of the first entry, whatever the case (caffe2/serialize/inline_container.cc)
         names = [entry.filename for entry in entries]
         prefix = names[0].partition("/")[0] + "/" if names else ""
@@ -142,7 +149,7 @@ class SavedFile:
             raise self._damaged(f"{name} is compressed or encrypted, which torch.save never writes.")
         at = entry.header_offset
         header = b""
-        if at + _LOCAL_HEADER <= self._length:
+        if 0 <= at <= self._length - _LOCAL_HEADER:
             header = self._files.read(self._path, self._start + at, _LOCAL_HEADER)
         begin = at + _LOCAL_HEADER
         if header[:4] == _LOCAL_MAGIC:
@@ -159,32 +166,6 @@ class SavedFile:
 
     def _damaged(self, why: str) -> TensorError:
         return TensorError("Invalid file of torch.save", where=self._where, why=why, hint=_AGAIN)
-
-
-class _Part:
-    """A part of a file, with the methods that zipfile needs."""
-
-    def __init__(self, files: OpenFiles, path: Path, start: int, length: int) -> None:
-        self._files, self._path, self._start, self._length, self._at = files, path, start, length, 0
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._length}[whence]
-        if at < 0:
-            raise OSError("a seek before the beginning")
-        self._at = at
-        return at
-
-    def read(self, size: int = -1) -> bytes:
-        left = max(self._length - self._at, 0)
-        count = left if size < 0 else min(size, left)
-        if count > LARGEST:
-            raise OSError(f"its list of entries would have {count} bytes")
-        data = bytes(self._files.read(self._path, self._start + self._at, count))
-        self._at += count
-        return data
 
 
 def is_class(value: Any) -> bool:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import torch
 
-from ..formats.boxes import Box, origin, shifted
+from ..formats.boxes import Box, extent, origin, shifted
 from ..formats.legacy_checkpoint import iteration_folder, rank_numbers, read_rank_file
 from ..formats.read_torch_dist import read_dist_checkpoint
-from ..formats.tensor_views import OpenFiles, TensorView, TensorViews, read_assembled
+from ..formats.tensor_views import OpenFiles, TensorView, TensorViews, assembled
 from ..tensor_error import TensorError
 from .model_sizes import ModelDims
 from .placements import LegacyRanks, Placement, StoredTensor, TensorMap, dist_layout, legacy_layout, rank_name
@@ -143,7 +143,14 @@ def _mapped(
         for placement in placements:
             by_replica.setdefault(placement.replica, []).append(placement)
         tensors[name], *further = (
-            _view(name, layout.shape(name), own, stored, layout.stored)
+            assembled(
+                name,
+                layout.shape(name),
+                [
+                    (one.hf_box, _placed_view(one, stored[one.stored_key], layout.stored[one.stored_key]))
+                    for one in own
+                ],
+            )
             for _, own in sorted(by_replica.items())
         )
         if further:
@@ -152,21 +159,10 @@ def _mapped(
     return TensorViews(tensors, copies, unknown=unknown, objects=objects)
 
 
-def _view(
-    name: str,
-    shape: tuple[int, ...],
-    placements: list[Placement],
-    stored: Mapping[str, TensorView],
-    shapes: Mapping[str, StoredTensor],
-) -> TensorView:
-    first = stored[placements[0].stored_key]
-    parts = [
-        (one.hf_box, partial(_read_placed, one, stored[one.stored_key], shapes[one.stored_key]))
-        for one in placements
-    ]
-    one_key = len({placement.stored_key for placement in placements}) == 1
-    where = first.where if one_key else f"{first.where} and others"
-    return TensorView(name, shape, first.dtype, where, partial(read_assembled, parts, first.dtype))
+def _placed_view(placement: Placement, view: TensorView, stored: StoredTensor) -> TensorView:
+    """Return the view of a placement's values."""
+    read = partial(_read_placed, placement, view, stored)
+    return TensorView(placement.name, extent(placement.hf_box), view.dtype, view.where, read)
 
 
 def _read_placed(placement: Placement, view: TensorView, shape: StoredTensor, box: Box) -> torch.Tensor:
