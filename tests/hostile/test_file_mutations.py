@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import io
 import json
+import pickle
 import shutil
 import zipfile
 from collections.abc import Callable
@@ -17,7 +18,6 @@ import pytest
 from npu_rl.common.disk import disk_errors
 from tests.hostile.mutate import Mutator
 from tests.hostile.mutation_runs import run_cases
-from tests.hostile.pickles import dist_metadata, pickled
 from tests.support import ROOT
 
 pytestmark = pytest.mark.nightly
@@ -222,7 +222,7 @@ def a_hash_list(folder: Path, m: Mutator) -> None:
 def _archive() -> bytes:
     memory = io.BytesIO()
     with zipfile.ZipFile(memory, "w") as archive:
-        archive.writestr("archive/data.pkl", pickled({"a": 1}))
+        archive.writestr("archive/data.pkl", pickle.dumps({"a": 1}))
         archive.writestr("archive/data/0", bytes(64))
     return memory.getvalue()
 
@@ -242,17 +242,14 @@ def a_cast_shard(folder: Path, m: Mutator) -> None:
         write_output(task, lambda _: None)
 
 
-def _dist_folder(folder: Path, m: Mutator, saved: bytes) -> None:
+def _dist_folder(folder: Path, m: Mutator) -> None:
     """A checkpoint of torch_dist, with a mutated `.metadata` or metadata.json, or something else for a file."""
-    folder.mkdir(parents=True)
-    tree = dist_metadata({"a": (2, 3), "b": (4,)}, {"a": len(saved), "b": len(saved)})
-    data = pickled(m.value(tree)) if m.random.random() < 0.6 else m.bytes(pickled(tree))
-    (folder / ".metadata").write_bytes(data)
+    shutil.copytree(ROOT / "tests/tensors/torch_2_5_1", folder)
+    (folder / ".metadata").write_bytes(m.bytes((folder / ".metadata").read_bytes()))
     config = {"sharded_backend": "torch_dist", "sharded_backend_version": 1}
     (folder / "metadata.json").write_bytes(encoded(m, config))
-    for name in ("a.distcp", "b.distcp", "common.pt"):
-        (folder / name).write_bytes(saved)
-    for name in (".metadata", "metadata.json", "a.distcp", "common.pt"):
+    (folder / "common.pt").write_bytes(_archive())
+    for name in (".metadata", "metadata.json", "__0_0.distcp", "common.pt"):
         m.file(folder / name, 0.05)
 
 
@@ -272,7 +269,7 @@ def checkpoint_folders(folder: Path, m: Mutator) -> None:
     names += [folder / "global_step_2" / "data.pt", folder / "global_step_4" / "data.pt"]
     for path in names:
         m.write(path, m.bytes(_archive()) if m.random.random() < 0.5 else _archive())
-    _dist_folder(dist / "dist_ckpt", m, _archive())
+    _dist_folder(dist / "dist_ckpt", m)
     latest_step(folder)
     recorded_step(folder)
     for kind in ("fsdp", "torch_dist", "legacy"):
@@ -293,17 +290,14 @@ def legacy_trackers(folder: Path, m: Mutator) -> None:
 
 
 def dist_metadata_files(folder: Path, m: Mutator) -> None:
-    torch = pytest.importorskip("torch")
+    pytest.importorskip("torch")
     from npu_rl.weights.tensors.npu_rl_tensors.formats.read_torch_dist import (
         read_dist_checkpoint,
         require_whole_files,
     )
     from npu_rl.weights.tensors.npu_rl_tensors.formats.tensor_views import OpenFiles
 
-    memory = io.BytesIO()
-    torch.save(torch.zeros(2, 3), memory)
-    fresh(folder)
-    _dist_folder(folder / "dist", m, memory.getvalue())
+    _dist_folder(fresh(folder) / "dist", m)
     files = OpenFiles()
     try:
         with disk_errors(folder):

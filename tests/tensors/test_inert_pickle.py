@@ -20,10 +20,8 @@ from npu_rl.weights.tensors.npu_rl_tensors.tensor_error import TensorError
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.rehearsal
 
-from npu_rl.weights.tensors.npu_rl_tensors.formats.boxes import whole  # noqa: E402
 from npu_rl.weights.tensors.npu_rl_tensors.formats.read_torch_dist import (  # noqa: E402
     read_dist_checkpoint,
-    require_whole_files,
 )
 from npu_rl.weights.tensors.npu_rl_tensors.formats.tensor_views import OpenFiles  # noqa: E402
 from npu_rl.weights.tensors.npu_rl_tensors.formats.torch_files import SavedFile, SavedTensor, is_class  # noqa: E402
@@ -250,15 +248,3 @@ def test_an_archive_whose_small_parts_are_large(large: str, tmp_path: Path) -> N
         file.write(struct.pack("<IHHHHIIH", 0x06054B50, 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0))
     with pytest.raises(TensorError, match="Invalid file of torch"):
         read(path)
-
-
-def test_what_torch_2_5_1_writes() -> None:
-    """By its own metadata.py, `_StorageInfo` and serialization.py of its wheel; `a` in two chunks."""
-    folder, files = Path(__file__).with_name("torch_2_5_1"), OpenFiles()
-    require_whole_files(folder, files)
-    found = read_dist_checkpoint(folder, files)
-    assert found.objects == ("c",)
-    assert found.tensors["a"].dtype == torch.bfloat16
-    for name, count, shape in (("a", 12, (3, 4)), ("b", 5, (5,))):
-        values = found.tensors[name].read(whole(shape))
-        assert torch.equal(values.float(), torch.arange(count).float().view(shape))
