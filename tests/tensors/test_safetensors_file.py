@@ -65,7 +65,7 @@ def test_anything_else_is_an_error(path: Path, data: bytes) -> None:
         ({"data_offsets": [4, 0]}, "a has -4 bytes, which is not BF16"),
         ({"data_offsets": [8, 16]}, "a starts at byte"),
         ({"shape": [3]}, r"which is not BF16 of shape \[3\]"),
-        ({"dtype": "BF17"}, "unsupported dtype BF17"),
+        ({"dtype": "BF17"}, "unsupported dtype 'BF17'"),
         ({"dtype": 5}, "malformed"),
         ({"shape": None}, "malformed"),
         ({"data_offsets": [True, 8]}, "malformed"),

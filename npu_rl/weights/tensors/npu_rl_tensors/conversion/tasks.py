@@ -184,7 +184,15 @@ def _export(source: CheckpointViews, config: dict[str, Any], where: str) -> _Out
     for name, dtype in dtypes.items():
         values[_word(dtype)] += source.tensors[name].numel
     described = {"tensors": len(dtypes), "values": dict(sorted(values.items()))}
-    return _Output(source, "hf", config, list(hf_shards(source.tensors)), dtypes, described)
+    files = hf_shards({name: view.bytes for name, view in source.tensors.items()})
+    return _Output(
+        source,
+        "hf",
+        config,
+        files,
+        dtypes,
+        described,
+    )
 
 
 def _convert(
@@ -206,9 +214,8 @@ def _convert(
     if left_out:
         _require_tied(source)
     if output.format == "hf":
-        views = {name: source.tensors[name] for name in layout.by_name}
-        dtypes = {name: view.dtype for name, view in views.items()}
-        files = list(hf_shards(views))
+        dtypes = {name: source.tensors[name].dtype for name in layout.by_name}
+        files = hf_shards({name: source.tensors[name].bytes for name in layout.by_name})
     else:
         precise = {key for key, stored in layout.stored.items() if stored.precise}
         dtypes = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from ..formats.boxes import Box, extent, origin, shifted, split
 from ..hf_checkpoint import HEAD
@@ -24,9 +24,6 @@ from ..layouts.placements import (
     legacy_layout,
 )
 from ..tensor_error import TensorError
-
-if TYPE_CHECKING:
-    from ..formats.tensor_views import TensorView
 
 _Key = TypeVar("_Key")
 OutputFormat = Literal["torch_dist", "legacy", "hf"]
@@ -126,12 +123,14 @@ def _legacy_units(layout: TensorMap, item_sizes: Mapping[str, int]) -> Iterator[
         yield OutputFile(f"iter_0000001/{rank}/{RANK_FILE}", whole, stored=tuple(keys))
 
 
-def hf_shards(views: Mapping[str, TensorView]) -> Iterator[OutputFile]:
-    """Divide tensors, in order, into shards of at most UNIT bytes. A larger tensor gets a shard of its own."""
-    groups = in_groups({name: view.bytes for name, view in views.items()}, UNIT)
-    for number, names in enumerate(groups, start=1):
-        file = f"model-{number:05d}-of-{len(groups):05d}.safetensors"
-        yield OutputFile(file, sum(views[name].bytes for name in names), names=tuple(names))
+def hf_shards(sizes: Mapping[str, int]) -> list[OutputFile]:
+    """Divide tensors of these bytes, in order, into shards of at most UNIT bytes, or of one larger tensor."""
+    groups = in_groups(sizes, UNIT)
+    names = [f"model-{number:05d}-of-{len(groups):05d}.safetensors" for number in range(1, len(groups) + 1)]
+    return [
+        OutputFile(name, sum(sizes[one] for one in group), names=tuple(group))
+        for name, group in zip(names, groups, strict=True)
+    ]
 
 
 def in_groups(sizes: Mapping[_Key, int], most: int) -> list[list[_Key]]:
