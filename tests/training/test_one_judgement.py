@@ -65,7 +65,6 @@ BROKEN = [
     (["env.HCCL_CONNECT_TIMEOUT=soon"], "environment-value", "env.HCCL_CONNECT_TIMEOUT"),
     (["env.HCCL_BUFFSIZE=300MB"], "environment-value", "env.HCCL_BUFFSIZE"),
     (["reward.function=./no_such.py:f"], "reward-function-file", "reward.function"),
-    (["plan.except.no-such=x"], "unknown-rule", "plan.except.no-such"),
 ]
 VALID = [
     [],

@@ -20,8 +20,6 @@ from npu_rl.recipes.trainer_code.source_files import read_source
 if TYPE_CHECKING:
     from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 
-RULES = ("environment-value", "environment-name", "environment-owned")
-"""Ids of the findings of this module."""
 
 _ALIKE = 0.9  # difflib's ratio of a misspelt name; HCCL_RDMA_SL and HCCL_RDMA_TC have 0.83
 _QUOTED = re.compile(rb"""["']([A-Z][A-Z0-9_]{4,})["']""")
@@ -34,7 +32,7 @@ class EnvironmentFault:
     """One environment variable with an invalid value, an unknown name, or a name that only npu-rl sets.
 
     Attributes:
-        rule: One of `RULES`.
+        rule: environment-value, environment-name or environment-owned.
         message: The fact, with the place that reads the variable.
         fix: What to write in the recipe.
         advice: Whether the run works nevertheless.

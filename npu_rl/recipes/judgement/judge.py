@@ -7,33 +7,29 @@ from dataclasses import replace
 from pathlib import Path
 
 from npu_rl.common.yaml_documents.finding import Finding, Severity
-from npu_rl.recipes.environment.environment_check import RULES as ENVIRONMENT_RULES
 from npu_rl.recipes.environment.environment_check import environment_findings
-from npu_rl.recipes.judgement.adaptation_check import RULE as ADAPTATION_RULE
 from npu_rl.recipes.judgement.adaptation_check import adaptation_findings
-from npu_rl.recipes.judgement.fault_findings import RULE as FAULT_RULE
 from npu_rl.recipes.judgement.fault_findings import judge_faults
 from npu_rl.recipes.judgement.judgement import AssembledTree, Judgement
-from npu_rl.recipes.judgement.key_check import RULES as KEY_RULES
 from npu_rl.recipes.judgement.key_check import VALUES, check_keys, read_trainer
-from npu_rl.recipes.judgement.missing_files import RULES as PATH_RULES
 from npu_rl.recipes.judgement.missing_files import absent_paths, path_findings
-from npu_rl.recipes.judgement.named_files import RULES as FILE_RULES
 from npu_rl.recipes.judgement.named_files import named_file_findings
 from npu_rl.recipes.judgement.overruling import overrule
-from npu_rl.recipes.judgement.prepared_data import RULES as DATA_RULES
 from npu_rl.recipes.judgement.prepared_data import prepared_data_findings
 from npu_rl.recipes.judgement.recipe_weights import with_weights
-from npu_rl.recipes.plan.plan import RULE_IDS, plan_of
+from npu_rl.recipes.plan.plan import plan_of
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 from npu_rl.recipes.sizing.machine import Machine
 from npu_rl.recipes.sizing.plan_inputs import run_environment
 from npu_rl.recipes.trainer_keys.key_resolver import KeyResolver
 
 MANIFEST_MISMATCH = "workspace-manifest"
-_CLUSTER_ADDRESS = "cluster-address"
-# Findings of the trainer's own code, or without which nothing of the tree is known, may be certain; no other of these.
-_CERTAIN = (MANIFEST_MISMATCH, "trainer-config", "trainer-class", VALUES)
+# Findings that the trainer's own code or a variable's reader proves, or without which nothing of the tree is known, may
+# be certain; no other on keys and files.
+_CERTAIN = (
+    *(MANIFEST_MISMATCH, "trainer-config", "trainer-class", VALUES),
+    *("environment-value", "environment-owned"),
+)
 
 
 def judge(
@@ -93,24 +89,9 @@ def _judge(
         *(_missing_cluster_address(loaded) if here else ()),
         *faults.key_findings,
     ]
-    certain = (*_CERTAIN, *ENVIRONMENT_RULES)
-    key_findings = [one if one.rule in certain else replace(one, certain=False) for one in key_findings]
+    key_findings = [one if one.rule in _CERTAIN else replace(one, certain=False) for one in key_findings]
     plan_findings = [*(plan.findings() if plan else ()), *faults.tree_findings]
-    found = [*key_findings, *plan_findings]
-    ids = {
-        *KEY_RULES,
-        *RULE_IDS,
-        *ENVIRONMENT_RULES,
-        *FILE_RULES,
-        *PATH_RULES,
-        *DATA_RULES,
-        _CLUSTER_ADDRESS,
-        FAULT_RULE,
-        ADAPTATION_RULE,
-        *(rule.id for rule in (plan.rules if plan else ())),
-        *(one.rule for one in found),
-    }
-    exceptions = overrule(loaded, found, ids)
+    exceptions = overrule(loaded, [*key_findings, *plan_findings])
     machine = machine or Machine()
     return Judgement(
         (*exceptions.remaining(key_findings), *exceptions.findings),
@@ -152,4 +133,4 @@ def _missing_cluster_address(loaded: LoadedRecipe) -> list[Finding]:
         "set cluster.address to HOST:PORT of Ray's head, such as 10.0.0.1:6766 (head.sh and worker.sh of --dry-run "
         "start Ray there)"
     )
-    return [loaded.finding(_CLUSTER_ADDRESS, Severity.ERROR, ("cluster", "address"), message, fix)]
+    return [loaded.finding("cluster-address", Severity.ERROR, ("cluster", "address"), message, fix)]

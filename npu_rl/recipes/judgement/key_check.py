@@ -39,18 +39,6 @@ _STRATEGY = "actor_rollout_ref.actor.strategy"
 _BACKEND = {"fsdp2": "fsdp"}  # strategies whose configuration files are those of another
 VALUES = "trainer-value"
 """Id of what the trainer's own code raises on a value."""
-RULES = (
-    *(
-        "unknown-key",
-        "invalid-value",
-        "reserved-key",
-        "key-without-effect",
-        "unknown-adaptation",
-        "cluster-size",
-    ),
-    *("benchmark-only", "unsupported", "trainer-config", "trainer-class", "trainer-path", VALUES),
-)
-"""Ids of the findings on keys and values."""
 _FAULTY_KEYS = {ModuleFault: "module", FolderFault: "config_path"}
 
 

@@ -22,9 +22,6 @@ from npu_rl.recipes.recipe.trainer_settings import OVERRIDES
 from npu_rl.recipes.sizing.model_config import differing_sizes_in
 from npu_rl.recipes.trainer_code.config_tree import ConfigTree
 
-RULES = ("model-path", "model-checkpoint", "data-file", "trainer-path", "weights-architecture")
-"""Ids of the findings of this module."""
-
 _MADE = {"train": "train.parquet", "test": "test.parquet"}  # the names that `data prepare` gives
 _OURS = "npu_rl_runtime/rewards/deepscaler.py"
 _SHOWN_SIZES = 3

@@ -18,9 +18,6 @@ from npu_rl.recipes.judgement.missing_files import is_there, shown_path
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 from npu_rl.recipes.recipe.recipe_paths import function_file, is_outside, split_function
 
-RULES = ("reward-function-file", "reward-function-name", "named-file", "named-class", "chat-template")
-"""Ids of the findings of this module."""
-
 # Key of a file -> key of a class in it; verl's load_extern_type reads both (verl/utils/import_utils.py:83@55e3c5b).
 _CLASS_KEYS = {
     "data.custom_cls.path": "data.custom_cls.name",

@@ -6,7 +6,7 @@ time. The reason is printed wherever the recipe is judged, and recorded with the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from npu_rl.common.yaml_documents.finding import Finding, Severity
@@ -21,7 +21,7 @@ class Overruling:
 
     Attributes:
         overruled: Findings that no longer count.
-        findings: A note on each valid exception, with or without effect, and an error on each invalid one.
+        findings: A note on each exception, with or without effect, and an error on one to a certain rule.
         reasons: Reason by rule id, for exceptions with an effect.
     """
 
@@ -34,38 +34,26 @@ class Overruling:
         return tuple(one for one in found if one not in self.overruled)
 
 
-def overrule(loaded: LoadedRecipe, found: Sequence[Finding], known: Collection[str]) -> Overruling:
-    """Apply the recipe's exceptions to the findings.
-
-    Args:
-        known: Ids of all rules, including those that hold.
-    """
+def overrule(loaded: LoadedRecipe, found: Sequence[Finding]) -> Overruling:
+    """Apply the recipe's exceptions to the findings."""
     overruled: set[Finding] = set()
     findings: list[Finding] = []
     reasons: dict[str, str] = {}
     for rule, reason in loaded.recipe.plan.except_.items():
+        path: KeyPath = ("plan", "except", rule)
+        remove, severity = f"remove plan.except.{rule}", Severity.NOTE
         mine = [one for one in found if one.rule == rule and one.severity is not Severity.NOTE]
-        if mine and not any(one.certain for one in mine):
+        if any(one.certain for one in mine):
+            name, severity = "exception-to-a-certain-rule", Severity.ERROR
+            message = f"{rule} can't be overruled: such a run fails, or does not do what the recipe sets"
+        elif mine:
             overruled.update(mine)
             reasons[rule] = reason
-        findings.append(_exception_finding(loaded, rule, reason, mine, known))
+            name, remove = "overruled", ""
+            message = f"overruled: {rule}: {reason} (the finding: {'; '.join(one.message for one in mine)})"
+        else:
+            name = "exception-without-effect"
+            near = did_you_mean(rule, sorted({one.rule for one in found}))
+            message = f"no finding has the id {rule}{near}, so there is nothing to overrule"
+        findings.append(loaded.finding(name, severity, path, message, remove))
     return Overruling(frozenset(overruled), tuple(findings), reasons)
-
-
-def _exception_finding(
-    loaded: LoadedRecipe, rule: str, reason: str, mine: Sequence[Finding], known: Collection[str]
-) -> Finding:
-    path: KeyPath = ("plan", "except", rule)
-    remove = f"remove plan.except.{rule}"
-    if any(one.certain for one in mine):
-        message = f"{rule} can't be overruled: such a run fails, or does not do what the recipe sets"
-        return loaded.finding("exception-to-a-certain-rule", Severity.ERROR, path, message, remove)
-    if mine:
-        message = f"overruled: {rule}: {reason} (the finding: {'; '.join(one.message for one in mine)})"
-        return loaded.finding("overruled", Severity.NOTE, path, message)
-    if rule in known:
-        message = f"{rule} holds or doesn't apply, so there is nothing to overrule"
-        return loaded.finding("exception-without-effect", Severity.NOTE, path, message, remove)
-    message = f"unknown rule {rule!r}{did_you_mean(rule, sorted(known))}"
-    fix = "name a rule by its id, which is in brackets behind the finding's message"
-    return loaded.finding("unknown-rule", Severity.ERROR, path, message, fix)

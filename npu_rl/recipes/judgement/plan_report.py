@@ -7,9 +7,11 @@ from dataclasses import asdict
 from textwrap import wrap
 from typing import Any
 
+from npu_rl.common.printable import counted
 from npu_rl.common.yaml_documents.problems import dotted
 from npu_rl.recipes.judgement.judgement import Judgement
 from npu_rl.recipes.memory.memory_parts import gb
+from npu_rl.recipes.plan.disk_and_tokens import Loading
 from npu_rl.recipes.plan.layout_drawing import draw_layout
 from npu_rl.recipes.plan.memory_report import (
     checkpoints_text,
@@ -84,8 +86,8 @@ def _plan_lines(plan: Plan, speed: float | None, everything: bool) -> Iterator[s
         yield from host_text(plan.memory, plan.machine.host)
     yield ""
     yield from _checkpoint_lines(plan)
-    if everything or speed is not None:
-        yield from _loading_lines(plan, speed)
+    if plan.loading is not None and (everything or speed is not None):
+        yield from _loading_lines(plan.loading, speed)
     if everything:
         yield from _disk_and_token_lines(plan)
     yield from _rule_lines(plan, everything)
@@ -105,81 +107,59 @@ def plan_json(judgement: Judgement, speed: float | None) -> dict[str, Any]:
     }
     if plan is None:
         nothing = dict.fromkeys(("memory", "disk", "checkpoints", "loading", "tokens", "first_limits"))
-        return {
-            **judged,
-            "rules": {"held": [], "skipped": {}},
-            "layout": [],
-            **nothing,
-            "uncounted": _UNCOUNTED,
-        }
-    memory, loading = plan.memory, plan.loading
+        rules: dict[str, Any] = {"held": [], "skipped": {}}
+        return {**judged, "rules": rules, "layout": [], **nothing, "uncounted": _UNCOUNTED}
+    loading = plan.loading
+    seconds = None if loading is None or speed is None else list(loading.seconds(speed))
+    skipped = {rule.id: rule.skipped for rule in plan.rules if rule.skipped}
     return {
         **judged,
-        "rules": {
-            "held": plan.held,
-            "skipped": {rule.id: rule.skipped for rule in plan.rules if rule.skipped},
-        },
-        "layout": draw_layout(plan.facts, memory) if plan.fits else [],
-        "memory": None if memory is None else memory_json(memory),
-        "disk": None if plan.disk is None else asdict(plan.disk),
-        "checkpoints": None if plan.checkpoints is None else asdict(plan.checkpoints),
-        "loading": None
-        if loading is None
-        else {**asdict(loading), "seconds": None if speed is None else list(loading.seconds(speed))},
-        "tokens": None if plan.tokens is None else asdict(plan.tokens),
+        "rules": {"held": plan.held, "skipped": skipped},
+        "layout": draw_layout(plan.facts, plan.memory) if plan.fits else [],
+        "memory": plan.memory and memory_json(plan.memory),
+        "disk": plan.disk and asdict(plan.disk),
+        "checkpoints": plan.checkpoints and asdict(plan.checkpoints),
+        "loading": loading and {**asdict(loading), "seconds": seconds},
+        "tokens": plan.tokens and asdict(plan.tokens),
         "first_limits": first_limits(plan.phase_times),
     }
 
 
 def _uncounted_lines(judgement: Judgement) -> Iterator[str]:
-    """Yield the known sizes of a run whose trainer has its own keys."""
-    recipe, free = judgement.recipe, judgement.machine.disk
+    """Yield what is known of a run whose trainer has its own keys."""
     yield f"Layout, memory, disk and tokens: not counted, {_UNCOUNTED}."
-    every = recipe.checkpoint.every
-    keys = recipe.trainer.keys
-    written = keys is not None and bool(keys.checkpoint.folder)
+    every = judgement.recipe.checkpoint.every
     saved = "as set in the trainer's own configuration" if every is None else f"every {every} steps"
-    if every is not None and every > 0:
-        saved = f"{recipe.steps // every} in {recipe.steps} steps, one every {every}"
-    where = "the run's folder" if written else "the folder of the trainer's own configuration"
-    yield f"Checkpoints: {saved}, in {where}" + (f"; {gb(free)} are free there." if free and written else ".")
+    free = judgement.machine.disk
+    yield f"Checkpoints: {saved}" + ("." if free is None else f"; {gb(free)} of disk are free.")
 
 
 def _checkpoint_lines(plan: Plan) -> Iterator[str]:
     if plan.checkpoints is not None:
         yield checkpoints_text(plan.checkpoints)
     elif plan.disk is not None and (every := plan.facts.whole(_EVERY)) is not None:
-        key = dotted(plan.facts.given[_EVERY].path) if _EVERY in plan.facts.given else _EVERY
+        key = dotted(plan.facts.path(_EVERY)) or _EVERY
         yield f"Checkpoints: none is saved ({key} is {every}), so a crash loses the run"
 
 
-def _loading_lines(plan: Plan, speed: float | None) -> Iterator[str]:
-    loading = plan.loading
-    if loading is None:
-        return
+def _loading_lines(loading: Loading, speed: float | None) -> Iterator[str]:
     yield f"Loading reads {gb(loading.once)} (each tensor once) to {gb(loading.by_die)} (each die its own)"
-    least, most = loading.seconds(speed or 1.0)
-    took = (
-        f"{_duration(least)} to {_duration(most)} at {speed / 1e9:g} GB/s"
-        if speed
-        else "for the time, give --storage-gbs"
-    )
-    yield f"  from storage: {took}"
+    least, most = map(_duration, loading.seconds(speed or 1.0))
+    given = f"{least} to {most} at {(speed or 1.0) / 1e9:g} GB/s"
+    yield f"  from storage: {given if speed else 'for the time, give --storage-gbs'}"
 
 
 def _disk_and_token_lines(plan: Plan) -> Iterator[str]:
     disk, tokens = plan.disk, plan.tokens
     if disk is not None:
         yield "Disk"
-        named = (
-            ("weights as published, FP8", disk.fp8),
-            ("Hugging Face folder, bf16", disk.bf16),
-            ("Megatron dist checkpoint, weights", disk.dist),
-            (f"checkpoint to resume from{'' if plan.checkpoints else ', if saved'}", disk.resume),
-        )
-        for name, size in named:
-            if size is not None:
-                yield f"  {name:<40} {gb(size):>9}"
+        named = {
+            "weights as published, FP8": disk.fp8,
+            "Hugging Face folder, bf16": disk.bf16,
+            "Megatron dist checkpoint, weights": disk.dist,
+            f"checkpoint to resume from{'' if plan.checkpoints else ', if saved'}": disk.resume,
+        }
+        yield from (f"  {name:<40} {gb(size):>9}" for name, size in named.items() if size is not None)
     if tokens is not None:
         engine = f", {tokens.per_engine:,} an engine" if tokens.per_engine else ""
         yield f"Tokens of a step: {tokens.longest:,} at most ({tokens.sequences:,} sequences{engine})"
@@ -191,15 +171,11 @@ def _disk_and_token_lines(plan: Plan) -> Iterator[str]:
 
 def verdict(judgement: Judgement) -> str:
     """Return one line: the recipe fits, or the number of errors and their rules."""
-    name, count = judgement.recipe.name, len(judgement.errors)
-    if not count and judgement.plan is None:
-        return f"{name}: no error; whether it fits is not counted."
-    if not count:
-        return f"{name} fits."
-    rules = dict.fromkeys(found.rule for found in judgement.errors)
-    return (
-        f"{name} can't be run as it is: {'1 error' if count == 1 else f'{count} errors'} ({', '.join(rules)})"
-    )
+    name, errors = judgement.recipe.name, judgement.errors
+    if not errors:
+        return f"{name} fits." if judgement.plan else f"{name}: no error; whether it fits is not counted."
+    rules = ", ".join(dict.fromkeys(found.rule for found in errors))
+    return f"{name} can't be run as it is: {counted(len(errors), 'error')} ({rules})"
 
 
 def _indented(lines: list[str]) -> list[str]:

@@ -17,9 +17,6 @@ from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 from npu_rl.recipes.recipe.recipe_paths import split_function
 from npu_rl.recipes.trainer_code.overlong_prompts import where_cut_left
 
-RULES = ("data-parquet", "data-source", "data-template", "data-prompt-length")
-"""Ids of the findings of this module."""
-
 _REPORT = "prepared.json"
 _LARGEST_REPORT = 8 << 20
 _OURS = "npu_rl_runtime/rewards/deepscaler.py"
