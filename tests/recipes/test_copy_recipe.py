@@ -54,26 +54,21 @@ def test_nothing_is_overwritten(here: Path) -> None:
     assert not (here / "nowhere").exists()
 
 
-@pytest.mark.parametrize("target", ["mine", "mine.txt", ".yaml"])
-def test_a_recipe_ends_in_yaml(here: Path, target: str) -> None:
-    with pytest.raises(UsageError, match="is not a valid name for a recipe"):
-        copy_recipe("quickstart", Path(target))
-    assert list(here.iterdir()) == []
-
-
-def test_unknown_names_and_paths_are_refused() -> None:
-    with pytest.raises(RecipeError, match="did you mean 'quickstart'"):
-        copy_recipe("quickstrat")
-    with pytest.raises(RecipeError, match="Unknown bundled recipe"):
-        copy_recipe("./quickstart.yaml")
-
-
-def test_a_disk_that_says_no_leaves_nothing(here: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "target", "kind", "message"),
+    [
+        ("quickstart", "mine.txt", UsageError, "is not a valid name for a recipe"),
+        ("quickstart", ".yaml", UsageError, "is not a valid name for a recipe"),
+        ("quickstart", "file/r.yaml", UsageError, "No such folder"),
+        ("quickstart", "x" * 300 + ".yaml", HostError, "too long"),
+        ("quickstrat", "r.yaml", RecipeError, "did you mean 'quickstart'"),
+        ("./quickstart.yaml", "r.yaml", RecipeError, "Unknown bundled recipe"),
+    ],
+)
+def test_what_is_refused_leaves_nothing(
+    here: Path, name: str, target: str, kind: type[Exception], message: str
+) -> None:
     (here / "file").write_text("no folder")
-    for target in ("file/r.yaml", "nowhere/r.yaml"):
-        with pytest.raises(UsageError, match="No such folder"):
-            copy_recipe("quickstart", Path(target))
-    long = Path("x" * 300 + ".yaml")
-    with pytest.raises(HostError, match="too long"):
-        copy_recipe("quickstart", long)
+    with pytest.raises(kind, match=message):
+        copy_recipe(name, Path(target))
     assert [path.name for path in here.iterdir()] == ["file"]

@@ -66,46 +66,6 @@ def test_every_difference_from_the_published_recipe_has_its_reason(
     assert patches - named <= NOT_IN_THE_COMPARISON
 
 
-def test_what_the_document_says_is_what_is_run() -> None:
-    """Its tables: hyper-parameters, and how the dies are used."""
-    recipe = load_recipe(NAME).recipe
-    assert (recipe.steps, recipe.optimizer.lr, recipe.optimizer.schedule) == (100, 1e-6, "constant")
-    assert (recipe.data.batch, recipe.rollout.responses, recipe.rollout.temperature) == (512, 16, 0.9)
-    assert recipe.actor.kl_loss and recipe.actor.kl_loss.coefficient == 0.001
-    assert (recipe.data.prompt_length, recipe.data.response_length) == (1024, 3072)
-    parallel, rollout = recipe.actor.parallel, recipe.rollout
-    assert (parallel.expert, parallel.pipeline, parallel.tensor, rollout.tensor_parallel) == (32, 8, 1, 2)
-    assert recipe.cluster.world == 256 == 2 * int(recipe.env["VLLM_DP_SIZE"])
-    assert rollout.engine_arguments["enable_expert_parallel"] is True, "EP256: its experts over all dies"
-    offload = recipe.offload
-    assert offload.parameters and offload.gradients and offload.reference
-    assert recipe.actor.transformer["swap_optimizer"] is True and offload.optimizer is False
-
-
-def test_its_sizes_agree_with_each_other() -> None:
-    recipe = load_recipe(NAME).recipe
-    transformer, rollout = recipe.actor.transformer, recipe.rollout
-    layers = [count for (count,) in transformer["pipeline_num_transformer_layers"]]
-    assert (len(layers), sum(layers)) == (recipe.actor.parallel.pipeline, 61)
-    assert layers[0] == transformer["num_layers_in_first_pipeline_stage"]
-    assert layers[-1] == transformer["num_layers_in_last_pipeline_stage"]
-    assert len(set(layers[1:-1])) == 1 and transformer["recompute_num_layers"] == max(layers)
-    assert transformer["seq_length"] == 2048  # the compressed mask's side, whatever the answers' length
-    graphs = rollout.engine_arguments["additional_config"]["torchair_graph_config"]
-    assert graphs["graph_batch_sizes"] == [rollout.max_sequences] == [512 * 16 // 128]
-
-
-def test_the_random_one_is_a_benchmark_and_else_the_same() -> None:
-    real, random = load_recipe(NAME), load_recipe(RANDOM)
-    assert (real.recipe.benchmark, random.recipe.benchmark) == (False, True)
-    assert random.recipe.model.load_weights is False and random.recipe.model.checkpoint is None
-    assert random.recipe.rollout.ignore_end is True
-    assert changed(NAME, RANDOM) == {
-        "name", "title", "extends", "benchmark", "steps", "model.load_weights", "model.checkpoint",
-        "rollout.ignore_end", "logging.samples", "logging.validate_every", "logging.validate_first",
-    }  # fmt: skip
-
-
 def test_the_published_one_is_the_documents_but_for_what_verl_published() -> None:
     real, published = load_recipe(NAME), load_recipe(PUBLISHED)
     before, after = dict(said(real.data)), dict(said(published.data))

@@ -27,21 +27,30 @@ def test_the_documents_layout() -> None:
     assert training.expert == 32, "TP4 x EP8: moe_tp_extend_ep"
 
 
-def test_the_random_one_is_a_benchmark_and_else_the_same() -> None:
-    real, random = load_recipe(NAME), load_recipe(RANDOM)
-    assert (real.recipe.benchmark, random.recipe.benchmark) == (False, True)
-    fixed = {"env.VLLM_ENABLE_FIX_ROUTE", "overrides.actor_rollout_ref.actor.megatron.fix_router"}
-    assert changed(NAME, RANDOM) == fixed | {
-        "name", "title", "extends", "benchmark", "steps", "model.load_weights", "model.checkpoint", "data.train",
-        "data.test", "reward.function", "reward.manager", "rollout.ignore_end", "logging.samples",
-        "logging.validate_every",
-    }  # fmt: skip
-
-
 def test_the_random_one_is_refused_as_a_training() -> None:
     assert judge(load_recipe(RANDOM)).errors == ()
     refused = judge(load_recipe(RANDOM, ["benchmark=false"])).errors
     assert {error.rule for error in refused} >= {"benchmark-only"}
+
+
+OURS = {"name", "title", "extends", "benchmark", "steps", "model.checkpoint"}
+LOGGED = {"model.load_weights", "rollout.ignore_end", "logging.samples", "logging.validate_every"}
+R1_ZERO = "deepseek-r1-zero-256die"
+DIFFERS = {
+    R1_ZERO: {"logging.validate_first"},
+    NAME: {
+        *("data.train", "data.test", "reward.function", "reward.manager", "env.VLLM_ENABLE_FIX_ROUTE"),
+        "overrides.actor_rollout_ref.actor.megatron.fix_router",
+    },
+}
+
+
+@pytest.mark.parametrize("name", DIFFERS)
+def test_the_random_one_is_a_benchmark_and_else_the_same(name: str) -> None:
+    real, random = load_recipe(name).recipe, load_recipe(f"{name}-random-init").recipe
+    assert (real.benchmark, random.benchmark) == (False, True)
+    assert random.model.load_weights is False and random.rollout.ignore_end is True
+    assert changed(name, f"{name}-random-init") == OURS | LOGGED | DIFFERS[name]
 
 
 @pytest.mark.upstreams

@@ -12,11 +12,10 @@ from npu_rl.common.errors import RecipeError, UsageError
 from npu_rl.common.yaml_documents.document_kind import InvalidRecipe
 from npu_rl.recipes.recipe.key_map import dotted_keys, recipe_key_of, sections
 from npu_rl.recipes.recipe.load_recipe import load_recipe
-from npu_rl.recipes.recipe.overrides import CommandLineOverride, parse_overrides
-from npu_rl.recipes.recipe.recipe_fields import read_scalar
+from npu_rl.recipes.recipe.overrides import parse_overrides
 from npu_rl.recipes.recipe.schema import Recipe
 from tests.config.documents import write
-from tests.recipes.examples import EVERYTHING, MINIMAL
+from tests.recipes.examples import MINIMAL
 
 
 def loaded(*arguments: str) -> Recipe:
@@ -140,12 +139,6 @@ def test_invalid_argument_is_not_called_an_invalid_recipe() -> None:
         "  why:   rollout.temprature: unknown key; did you mean 'rollout.temperature'?",
         "  next:  Write rollout.temperature=1.",
     ]
-
-
-def test_arguments_alone_give_the_exit_code_of_a_wrong_argument() -> None:
-    with pytest.raises(InvalidRecipe) as caught:
-        load_recipe("quickstart", ["steps=abc", "rollout.response=4"])
-    assert caught.value.exit_code == 2
 
 
 def test_a_key_that_is_missing_after_an_override_is_missed_where_the_section_is() -> None:
@@ -281,52 +274,3 @@ def test_any_value_gives_a_recipe_or_an_error_for_people(value: str, trainers: b
         assert key in str(error)
     else:
         assert "x" in recipe.reward.arguments or "actor_rollout_ref.x" in recipe.overrides
-
-
-SCALARS = st.integers(-(10**12), 10**12) | st.floats(allow_nan=False, allow_infinity=False) | st.booleans()
-
-
-@given(st.sampled_from(["model.config", "reward.arguments"]), SCALARS)
-def test_numbers_and_switches_arrive(section: str, value: object) -> None:
-    text = str(value).lower() if isinstance(value, bool) else repr(value)
-    (override,) = parse_overrides([f"{section}.x={text}"])
-    assert read_scalar(override.value) == value
-    assert type(read_scalar(override.value)) is type(value)
-
-
-# U+2028 and U+2029 are line breaks of YAML, which fold; the others are no characters at all.
-FITTING = st.text(
-    st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\u2028\u2029\ufffe\uffff")
-)
-
-
-@given(FITTING)
-def test_any_quoted_text_arrives_as_text(value: str) -> None:
-    quoted = '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
-    (override,) = parse_overrides([f"reward.arguments.x={quoted}"])
-    assert read_scalar(override.value) == (None if value.lower() in ("null", "~") else value)
-
-
-@settings(max_examples=40, deadline=None)  # reads and judges a whole recipe, twice
-@given(st.lists(st.tuples(st.sampled_from(dotted_keys()), st.integers(0, 3)), max_size=6))
-def test_the_order_of_arguments_does_not_matter(pairs: list[tuple[str, int]]) -> None:
-    # A fault of one of the last two as a whole is that of the first argument that makes it: the example has none.
-    left_out = ("extends", "overrides", "trainer.keys", "trainer.layout")
-    arguments = [f"{key}={value}" for key, value in dict(pairs).items() if not key.startswith(left_out)]
-
-    def outcome(given: list[str]) -> object:
-        try:
-            return load_recipe(str(EVERYTHING), given).digest
-        except InvalidRecipe as error:
-            return sorted(str(problem) for problem in error.problems)
-
-    assert outcome(arguments) == outcome(arguments[::-1])
-
-
-def test_an_override_is_a_document_of_its_own() -> None:
-    (override,) = parse_overrides(["model.config={a: [1, {b: c}]}"])
-    assert isinstance(override, CommandLineOverride)
-    document = override.document()
-    assert document.data == {"model": {"config": {"a": ["1", {"b": "c"}]}}}
-    assert set(document.lines.values()) == {0}
-    assert ("model", "config", "a", 1, "b") in document.lines

@@ -70,6 +70,8 @@ def test_a_section_on_verls_keys_is_refused_with_the_reason(name: str, tmp_path:
             "set trainer.keys.checkpoint.every to the key it is written to",
         ),
         ("trainer.config=null", "required key 'config' is missing: trainer.keys are those of this configura"),
+        ("trainer.keys=null", "log is for a trainer whose keys are its own"),
+        ("trainer.keys=null", "required key 'model' is missing"),
         ("trainer.keys.steps=null", "required key 'steps' is missing"),
         ("trainer.keys.steps=a b", "must be a key of the trainer, such as actor_config.lr"),
         ("trainer.sections={a: b}", "must be a dotted name, such as package.module.Name"),
@@ -80,17 +82,6 @@ def test_a_section_on_verls_keys_is_refused_with_the_reason(name: str, tmp_path:
 )
 def test_faults_of_the_words_are_named(override: str, message: str) -> None:
     assert message in faults(OWN_KEYS, override)
-
-
-def test_words_for_own_keys_need_them() -> None:
-    found = faults(OWN_KEYS.parent / "minimal.yaml", "trainer.log=steps")
-    assert "log is for a trainer whose keys are its own" in found
-
-
-def test_verls_sections_are_still_required_of_verls_trainer() -> None:
-    found = faults(OWN_KEYS.parent / "minimal.yaml", "model=null", "rollout=null")
-    assert "required key 'model' is missing" in found
-    assert "required key 'rollout' is missing" in found
 
 
 def test_words_are_written_to_the_trainers_keys_then_the_overrides() -> None:

@@ -12,51 +12,30 @@ from tests.code_trees import VERL, check_recipe, lay, megatron, recipe
 CRITIC = "a critic is not supported: a recipe has no keys for its model"
 APART = "trains and generates on devices of their own"
 FULLY_ASYNC = "verl.experimental.fully_async_policy.fully_async_main"
-ONE_STEP_OFF = "recipe.one_step_off_policy.main_ppo"
 MODE, PREFILL = "trainer.v1.trainer_mode", "actor_rollout_ref.rollout.disaggregation.enabled"
+ENGINE, V1 = "overrides.actor_rollout_ref.rollout.name", {"trainer.use_v1": True}
+CASES: dict[str, tuple[str, Any, str, str]] = {
+    "engine": (ENGINE, "sglang", "the engine sglang is not supported", "set rollout.engine to vllm"),
+    "async": ("trainer.module", FULLY_ASYNC, f"fully_async_policy is not supported: it {APART}", ""),
+    "one step": ("trainer.module", "recipe.one_step_off_policy.main_ppo", "one_step_off_policy is not", ""),
+    "apart": (
+        f"overrides.{MODE}",
+        "separate_async",
+        f"separate_async is not supported: it {APART}",
+        ", for sync",
+    ),
+    "older": (f"overrides.{MODE}", "colocate_async", "responses that older weights began", ", for sync"),
+    "prefill": (f"overrides.{PREFILL}", True, "separate prefill servers are not supported", ""),
+    "gae": ("algorithm.estimator", "gae", CRITIC, "set algorithm.estimator to grpo"),
+    "critic": ("overrides.critic.enable", True, CRITIC, ""),
+}
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "more", "why", "fix"),
-    [
-        (
-            "overrides.actor_rollout_ref.rollout.name",
-            "sglang",
-            {},
-            "the engine sglang is not supported: recipes and plan know the keys and memory of vLLM",
-            "set rollout.engine to vllm",
-        ),
-        ("trainer.module", FULLY_ASYNC, {}, f"fully_async_policy is not supported: it {APART}", ""),
-        ("trainer.module", ONE_STEP_OFF, {}, "one_step_off_policy is not supported", ""),
-        (
-            f"overrides.{MODE}",
-            "separate_async",
-            {},
-            f"separate_async is not supported: it {APART}",
-            ", for sync",
-        ),
-        (
-            f"overrides.{MODE}",
-            "colocate_async",
-            {"trainer.use_v1": True},
-            "the trainer colocate_async is not supported: it trains on responses that older weights began",
-            ", for sync",
-        ),
-        (
-            f"overrides.{PREFILL}",
-            True,
-            {},
-            "separate prefill servers are not supported: verl lacks them for vLLM on NPUs",
-            "",
-        ),
-        ("algorithm.estimator", "gae", {}, CRITIC, "set algorithm.estimator to grpo"),
-        ("overrides.critic.enable", True, {}, CRITIC, ""),
-    ],
-)
-def test_it_is_refused_with_the_reason(
-    key: str, value: Any, more: dict[str, Any], why: str, fix: str
-) -> None:
+@pytest.mark.parametrize("case", CASES)
+def test_it_is_refused_with_the_reason(case: str) -> None:
+    key, value, why, fix = CASES[case]
     section, _, name = key.partition(".")
+    more = V1 if value == "colocate_async" else {}
     for make in (recipe, megatron):
         (found,) = check_recipe(make(**{section: {name: value, **more}}), None).errors
         assert found.rule == "unsupported" and found.where == f"r.yaml:{key}"
