@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from npu_rl.common.yaml_documents.problems import KeyPath
 from npu_rl.common.yaml_documents.suggest import nearest
 from npu_rl.common.yaml_documents.validation_errors import model_of
-from npu_rl.recipes.recipe.recipe_fields import Key, key_of
+from npu_rl.recipes.recipe.recipe_fields import key_of
 from npu_rl.recipes.recipe.schema import Recipe
 
 _SHARES = ("algorithm.gamma", "algorithm.lam")  # discounts, for which a recipe has no key
@@ -27,7 +27,7 @@ def sections() -> tuple[str, ...]:
 @cache
 def dotted_keys() -> tuple[str, ...]:
     """Return every key that holds a value, such as optimizer.lr, in the schema's order."""
-    return tuple(name for name, _ in _keys(Recipe, ""))
+    return tuple(_fields())
 
 
 def recipe_key_of(trainer_key: str) -> str | None:
@@ -102,15 +102,16 @@ def _nearest_last_name(name: str, section: str) -> str | None:
 def _recipe_keys() -> dict[str, tuple[str, bool]]:
     """Return, for each trainer's key, the recipe's key and whether it is a mapping with its own keys."""
     words: dict[str, tuple[str, bool]] = {}
-    for name, (key, open_ended) in _keys(Recipe, ""):
-        for target in (*key.both, *key.fsdp, *key.megatron) if key else ():
-            words.setdefault(target, (name, open_ended))
+    for name, field in _fields().items():
+        if key := key_of(field):
+            for target in (*key.both, *key.fsdp, *key.megatron):
+                words.setdefault(target, (name, getattr(field.annotation, "__origin__", None) is dict))
     return words
 
 
 @cache
 def _fields() -> dict[str, FieldInfo]:
-    """Return the field of each key that holds a value."""
+    """Return the field of each key that holds a value, in the schema's order."""
     return dict(_values(Recipe, ""))
 
 
@@ -122,8 +123,3 @@ def _values(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, FieldInf
             yield from _values(inner, f"{dotted}.")
         else:
             yield dotted, field
-
-
-def _keys(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, tuple[Key | None, bool]]]:
-    for dotted, field in _values(model, prefix):
-        yield dotted, (key_of(field), getattr(field.annotation, "__origin__", None) is dict)

@@ -9,7 +9,6 @@ from typing import Any
 
 from npu_rl.recipes.recipe.recipe_paths import absolute
 from npu_rl.recipes.recipe.schema import Recipe
-from npu_rl.recipes.recipe.schema_trainer import CheckpointKeys
 from npu_rl.recipes.recipe.trainer_settings import Setting
 
 
@@ -28,7 +27,8 @@ def run_settings(
     settings = [
         replace(one, value=absolute_paths(one.value, folder)) if one.key in paths else one for one in given
     ]
-    keys = _checkpoint_keys(recipe)
+    assert recipe.trainer.keys is not None
+    keys = recipe.trainer.keys.checkpoint
     settings += [Setting(key, str(checkpoints)) for key in keys.folder or ()]
     if resume:
         settings += [Setting(key, str(checkpoints)) for key in keys.load or ()]
@@ -49,8 +49,3 @@ def can_resume(recipe: Recipe) -> bool:
     """Return whether a run can resume, which needs keys for where checkpoints are written and loaded."""
     keys = recipe.trainer.keys
     return keys is None or bool(keys.checkpoint.folder and keys.checkpoint.load)
-
-
-def _checkpoint_keys(recipe: Recipe) -> CheckpointKeys:
-    assert recipe.trainer.keys is not None
-    return recipe.trainer.keys.checkpoint

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from npu_rl.common.user_path import user_path
 from npu_rl.common.yaml_documents import text_checks
@@ -13,8 +14,8 @@ from npu_rl.common.yaml_documents.problems import KeyPath, Problem
 from npu_rl.stack.manifest.manifest_paths import moved_path
 
 _PathEdit = Callable[[str, KeyPath], str]
-_PATH_KEYS = (("model", "path"), ("model", "checkpoint"), ("reward", "function"))
-_PATH_LIST_KEYS = (("data", "train"), ("data", "test"))
+_MODEL, _DATA = (("model", "path"), ("model", "checkpoint")), (("data", "train"), ("data", "test"))
+_PATHS = (("manifest",), *_MODEL, *_DATA, ("reward", "function"))
 
 OUTSIDE = "a bundled recipe can't name files beside it"
 
@@ -93,22 +94,15 @@ def absolute(path: str, base: Path) -> str:
 
 
 def _replace_paths(data: dict[str, Plain], edit: _PathEdit, own: Collection[str]) -> None:
-    manifest = data.get("manifest")
-    if isinstance(manifest, str) and _is_relative_manifest(manifest):
-        data["manifest"] = edit(manifest, ("manifest",))
-    for section, key in _PATH_KEYS:
-        holder = data.get(section)
-        value = holder.get(key) if isinstance(holder, dict) else None
-        if isinstance(holder, dict) and isinstance(value, str) and text_checks.is_local(value):
-            holder[key] = edit(value, (section, key))
-    for section, key in (*_PATH_LIST_KEYS, *(("overrides", name) for name in own)):
-        holder = data.get(section)
-        items = holder.get(key) if isinstance(holder, dict) else None
-        if isinstance(holder, dict) and isinstance(items, str) and text_checks.is_local(items):
-            holder[key] = edit(items, (section, key))
-        for index, item in enumerate(items if isinstance(items, list) else []):
-            if isinstance(items, list) and isinstance(item, str) and text_checks.is_local(item):
-                items[index] = edit(item, (section, key, index))
+    for path in (*_PATHS, *(("overrides", name) for name in own)):
+        holder: Any = data if len(path) == 1 else data.get(path[0])
+        value: Any = holder.get(path[-1]) if isinstance(holder, dict) else None
+        is_path = _is_relative_manifest if path == ("manifest",) else text_checks.is_local
+        if isinstance(value, str) and is_path(value):
+            holder[path[-1]] = edit(value, path)
+        for index, item in enumerate(value if isinstance(value, list) else ()):
+            if isinstance(item, str) and is_path(item):
+                value[index] = edit(item, (*path, index))
 
 
 def _is_relative_manifest(manifest: str) -> bool:

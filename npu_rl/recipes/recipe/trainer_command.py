@@ -171,7 +171,13 @@ def render(
         final = last_settings([*chosen, *given.values(), *own])
         final = settle_checkpoints(final, recipe, CitedCode(folders.code))
     shared = _shared_environment(recipe, folders, manifest_env, rollout_standin)
-    of_attempt = _attempt_environment(recipe, folders, run_id, shared)
+    of_attempt = {
+        "TENSORBOARD_DIR": shared.get("TENSORBOARD_DIR", str(folders.run / "tensorboard")),
+        "NPU_RL_RUN": run_id,
+        "NPU_RL_USAGE": str(folders.attempt / "usage"),
+        "NPU_RL_PHASES": str(folders.attempt / "phases.jsonl"),
+        "NPU_RL_SEED": str(recipe.seed),
+    }
     paths = (*map(str, folders.on_path), str(folders.code))
     nodes = {
         "paths": paths,
@@ -267,12 +273,14 @@ def _path_settings(recipe: Recipe, folders: Folders) -> dict[str, Any]:
 def _shared_environment(
     recipe: Recipe, folders: Folders, manifest_env: Mapping[str, str], rollout_standin: bool
 ) -> dict[str, str]:
+    collectives = "NCCL_SOCKET_IFNAME" if recipe.device == "cuda" else "HCCL_SOCKET_IFNAME"
+    interfaces = (collectives, "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
     environment = {
         "HYDRA_FULL_ERROR": "1",
         "RAY_DEDUP_LOGS": "0",
         "RAY_USAGE_STATS_ENABLED": "0",
         **(_cpu_environment() if recipe.device == "cpu" else {}),
-        **_network(recipe),
+        **dict.fromkeys(interfaces if recipe.cluster.interface else (), str(recipe.cluster.interface)),
         **manifest_env,
         **recipe.env,
         **{switch(slug): "1" if on else "0" for slug, on in recipe.adaptations.items()},
@@ -295,18 +303,6 @@ def _shared_environment(
     return environment
 
 
-def _attempt_environment(
-    recipe: Recipe, folders: Folders, run_id: str, shared: Mapping[str, str]
-) -> dict[str, str]:
-    return {
-        "TENSORBOARD_DIR": shared.get("TENSORBOARD_DIR", str(folders.run / "tensorboard")),
-        "NPU_RL_RUN": run_id,
-        "NPU_RL_USAGE": str(folders.attempt / "usage"),
-        "NPU_RL_PHASES": str(folders.attempt / "phases.jsonl"),
-        "NPU_RL_SEED": str(recipe.seed),
-    }
-
-
 def _cpu_environment() -> dict[str, str]:
     """Return variables for a CPU: one thread per process, loopback only, no accelerator, no network."""
     return {
@@ -317,14 +313,6 @@ def _cpu_environment() -> dict[str, str]:
         "GLOO_SOCKET_IFNAME": "lo0" if os.uname().sysname == "Darwin" else "lo",
         "WANDB_MODE": "disabled",
     }
-
-
-def _network(recipe: Recipe) -> dict[str, str]:
-    if not recipe.cluster.interface:
-        return {}
-    collectives = "NCCL_SOCKET_IFNAME" if recipe.device == "cuda" else "HCCL_SOCKET_IFNAME"
-    names = (collectives, "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
-    return dict.fromkeys(names, recipe.cluster.interface)
 
 
 def ray_options(recipe: Recipe, folder: Path | None) -> dict[str, Any]:

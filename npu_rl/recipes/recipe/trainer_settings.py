@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
@@ -47,10 +47,9 @@ def list_settings(recipe: Recipe) -> list[Setting]:
     A mapping such as `actor.transformer` gives one setting per key. Keys that are left out give none.
     """
     keys = recipe.trainer.keys
-    typed = (
-        _section_settings(recipe, (), recipe.megatron) if keys is None else _own_key_settings(recipe, keys)
-    )
-    return [*typed, *_override_settings(recipe.overrides)]
+    typed = _section_settings(recipe) if keys is None else _own_key_settings(recipe, keys)
+    given = recipe.overrides.items()
+    return [*typed, *(Setting(key, value, (OVERRIDES, key), from_overrides=True) for key, value in given)]
 
 
 def config_name(recipe: Recipe) -> str:
@@ -114,7 +113,10 @@ def last_settings(given: list[Setting]) -> dict[str, Setting]:
 
 def keys_without_effect(recipe: Recipe) -> list[KeyPath]:
     """Return keys that are set but have no effect with the backend: `actor.parallel.tensor` of an fsdp recipe."""
-    return [] if recipe.has_own_keys else list(_keys_without_effect(recipe, (), recipe.megatron))
+    if recipe.has_own_keys:
+        return []
+    written = [leaf for leaf in _leaves(recipe, ()) if leaf.written and leaf.value != {}]
+    return [leaf.path for leaf in written if not leaf.key.names(recipe.megatron)]
 
 
 def _own_key_settings(recipe: Recipe, keys: OwnKeys) -> Iterator[Setting]:
@@ -133,39 +135,28 @@ def _own_key_settings(recipe: Recipe, keys: OwnKeys) -> Iterator[Setting]:
             yield from (Setting(target, value, path) for target in targets or ())
 
 
-def _section_settings(model: BaseModel, path: KeyPath, megatron: bool) -> Iterator[Setting]:
-    for name, value, key in _values(model):
-        here = (*path, name)
-        if isinstance(value, BaseModel):
-            yield from _section_settings(value, here, megatron)
-        elif key is not None and value is not None:
-            for target in key.names(megatron):
-                yield from _settings_of_field(target, value + key.more if key.more else value, here)
+def _section_settings(recipe: Recipe) -> Iterator[Setting]:
+    for leaf in _leaves(recipe, ()):
+        for target in leaf.key.names(recipe.megatron):
+            if isinstance(leaf.value, Mapping):
+                for name, item in leaf.value.items():
+                    yield Setting(f"{target}.{name}", item, (*leaf.path, name))
+            else:
+                yield Setting(target, leaf.value + leaf.key.more if leaf.key.more else leaf.value, leaf.path)
 
 
-def _settings_of_field(key: str, value: Any, path: KeyPath) -> Iterator[Setting]:
-    if isinstance(value, Mapping):
-        for name, item in value.items():
-            yield Setting(f"{key}.{name}", item, (*path, name))
-    else:
-        yield Setting(key, value, path)
+class _Leaf(NamedTuple):
+    path: KeyPath
+    value: Any
+    key: Key
+    written: bool
 
 
-def _override_settings(overrides: Mapping[str, Any]) -> Iterator[Setting]:
-    for key, value in overrides.items():
-        yield Setting(key, value, (OVERRIDES, key), from_overrides=True)
-
-
-def _keys_without_effect(model: BaseModel, path: KeyPath, megatron: bool) -> Iterator[KeyPath]:
-    for name, value, key in _values(model):
-        if name not in model.model_fields_set and not isinstance(value, BaseModel):
-            continue
-        if isinstance(value, BaseModel):
-            yield from _keys_without_effect(value, (*path, name), megatron)
-        elif key is not None and value not in (None, {}) and not key.names(megatron):
-            yield (*path, name)
-
-
-def _values(model: BaseModel) -> Iterator[tuple[str, Any, Key | None]]:
+def _leaves(model: BaseModel, path: KeyPath) -> Iterator[_Leaf]:
+    """Yield each key of a recipe that has a value and is written to keys of the trainer."""
     for name, field in type(model).model_fields.items():
-        yield field.alias or name, getattr(model, name), key_of(field)
+        value, here, key = getattr(model, name), (*path, field.alias or name), key_of(field)
+        if isinstance(value, BaseModel):
+            yield from _leaves(value, here)
+        elif key is not None and value is not None:
+            yield _Leaf(here, value, key, name in model.model_fields_set)
