@@ -54,6 +54,7 @@ def test_every_contract_has_a_violation() -> None:
     assert set(named) == set(VIOLATIONS)
 
 
+@pytest.mark.second
 @pytest.mark.parametrize("contract", VIOLATIONS)
 def test_a_contract_fails_where_it_is_broken(copy: Path, contract: str) -> None:
     name, line = VIOLATIONS[contract]

@@ -184,6 +184,7 @@ def test_the_extra_data_brings_no_torch() -> None:
     assert packages == ["pyarrow", "transformers", "tokenizers"]
 
 
+@pytest.mark.second
 def test_no_command_lets_pip_choose_a_torch() -> None:
     """But in the one place that knows that there is no torch_npu, for npu-rl alone, and where versions are given."""
     may = (

@@ -94,6 +94,7 @@ def test_each_step_is_run_once_and_shown(verified: Path, env: dict[str, str]) ->
     ]
 
 
+@pytest.mark.nightly
 @pytest.mark.rehearsal
 def test_what_has_changed_is_run_again(verified: Path, env: dict[str, str], tmp_path: Path) -> None:
     checkout = shutil.copytree(verified, tmp_path / "checkout")

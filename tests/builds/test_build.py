@@ -138,6 +138,7 @@ def test_what_a_person_does_during_a_build_stays(
         assert (code / "other/run.sh").read_text() == "not committed"
 
 
+@pytest.mark.second
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_build_leaves_the_tree_and_no_process(
     built_stack: BuiltStack, bare: WorkspacePaths, tmp_path: Path, number: signal.Signals
@@ -163,6 +164,7 @@ def test_an_interrupted_build_leaves_the_tree_and_no_process(
     assert set(states(bare).values()) == {"built here"}
 
 
+@pytest.mark.second
 @pytest.mark.parametrize("moved", [0, 1])
 def test_a_build_that_is_killed_while_it_places_products_is_repeated(
     built_stack: BuiltStack, bare: WorkspacePaths, monkeypatch: pytest.MonkeyPatch, moved: int

@@ -52,6 +52,7 @@ def _catches_signals(pid: int) -> bool:
     return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
 
 
+@pytest.mark.second
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="how far a process is, /proc tells")
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_ends_a_command_quietly_from_our_first_line_on(

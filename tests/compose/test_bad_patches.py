@@ -133,24 +133,24 @@ def upstream(world: World) -> dict[str, object]:
     return component(up, up.id("main"))
 
 
-def refuse(world: World, patch: str | bytes, **more: object) -> str:
-    """Lock with the patch: refused, and store, project and earlier lock are as before."""
-    entry = upstream(world)
-    world.write("0001-good.patch", GOOD)
-    before = world.locked({"up": {**entry, "patches": ["./0001-good.patch"]}})
+def refuse(world: World, patch: str | bytes) -> str:
+    """Lock with the patch, which is refused by name."""
     world.write("0002-bad.patch", patch)
-    text = (world.root / "project" / "m.lock.json").read_bytes()
-    store = world.root / "store"
-    units = sorted(p.name for p in (store / "units").iterdir())
-    patches = [{"path": "./0002-bad.patch", **more}]
-    message = world.refused({"up": {**entry, "patches": patches}}, PatchError)
-    assert (world.root / "project" / "m.lock.json").read_bytes() == text
-    assert sorted(p.name for p in (store / "units").iterdir()) == units
-    assert not list((store / "tmp").iterdir())
-    assert before.components["up"].patches[0].name == "0001-good"
+    message = world.refused({"up": {**upstream(world), "patches": ["./0002-bad.patch"]}}, PatchError)
+    assert not list((world.root / "store" / "tmp").iterdir())
     assert "0002-bad" in message
     assert "next:" in message or "why:" in message
     return message
+
+
+def test_store_and_earlier_lock_are_as_before(world: World) -> None:
+    world.write("0001-good.patch", GOOD)
+    before = world.locked({"up": {**upstream(world), "patches": ["./0001-good.patch"]}})
+    assert before.components["up"].patches[0].name == "0001-good"
+    lock, units = world.root / "project" / "m.lock.json", world.root / "store" / "units"
+    kept = lock.read_bytes(), sorted(path.name for path in units.iterdir())
+    refuse(world, DOES_NOT_APPLY["context twice"][0])
+    assert (lock.read_bytes(), sorted(path.name for path in units.iterdir())) == kept
 
 
 @pytest.mark.parametrize("what", DOES_NOT_APPLY)

@@ -30,6 +30,7 @@ def trees(examples: Examples) -> st.SearchStrategy[dict[str, object]]:
 TREES = {examples.kind.noun: trees(examples) for examples in (MANIFESTS, RECIPES)}
 
 
+@pytest.mark.nightly
 @both_kinds
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())

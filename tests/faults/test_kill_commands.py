@@ -26,7 +26,7 @@ from tests.support import run_cli
 from tests.tensors import megatron_checkpoints as tiny
 from tests.weights.tiny_checkpoint import Maker, read_file, write_checkpoint
 
-pytestmark = pytest.mark.rehearsal
+pytestmark = [pytest.mark.rehearsal, pytest.mark.nightly]
 KILLS = max(2, int(os.environ.get("NPU_RL_FAULTS") or 10) // 5)  # of each command
 COMMANDS = ("gc", "prepare", "cast", "convert", "export")
 _FACTS = {"recipe": "r1", "manifest": "quickstart", "tree": "a" * 40, "commit": "b" * 40}

@@ -343,7 +343,7 @@ def a_source_tree(folder: Path, m: Mutator) -> None:
                 b"",
                 b"C: a" + b".a" * 2000 + b" = 1\n",
                 b"not " * 2000 + b"a\n",
-                b"f'" + b"{a}" * 40_000 + b"'",
+                b"f'" + b"{a}" * 10_000 + b"'",
             ),
             b"if " + b"not " * 90 + b"is_npu_available" + b".a" * 90 + b": pass\n",
         )

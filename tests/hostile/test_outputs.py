@@ -144,6 +144,7 @@ def test_a_kept_file_heals(damage: Callable[[Path], None], tmp_path: Path) -> No
     assert store.keep_file(b"a patch") == digest and store.kept_file(digest) == b"a patch"
 
 
+@pytest.mark.second
 def test_too_few_open_files_are_not_taken_for_a_missing_git(tmp_path: Path) -> None:
     env = clean_env(tmp_path)
     done = limited_cli(["setup", "-m", "quickstart", "-w", tmp_path / "ws"], env, files=20)

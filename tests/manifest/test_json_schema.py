@@ -90,6 +90,7 @@ def takes_nothing(data: Any) -> bool:
     return any(isinstance(c, dict) and not c.get("take") and c.get("checkout") != "full" for c in entries)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("path", WHOLE, ids=ids)
 def test_it_agrees_with_the_models_on_every_mutation(path: Path) -> None:
     count = 0
@@ -125,6 +126,7 @@ SCALARS = st.text(max_size=12) | st.sampled_from(
 )
 
 
+@pytest.mark.nightly
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_it_accepts_whatever_the_models_accept(data: st.DataObject) -> None:

@@ -378,6 +378,7 @@ LINES = st.one_of(
 )
 
 
+@pytest.mark.nightly
 @given(st.lists(LINES, max_size=14).map(b"\n".join), st.integers(0, 2))
 @settings(max_examples=300, deadline=None)
 def test_nothing_but_a_patch_error_comes_out(data: bytes, strip: int) -> None:

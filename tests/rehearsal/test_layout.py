@@ -171,7 +171,7 @@ def test_a_tree_that_is_broken_is_seen(
         assert why in found[name]
 
 
-@pytest.mark.parametrize("strategy", ["fsdp", "fsdp2"])
+@pytest.mark.parametrize("strategy", [pytest.param("fsdp", marks=pytest.mark.nightly), "fsdp2"])
 def test_fsdp(code_tree: Path, python: Path, environment: Mapping[str, str], strategy: str) -> None:
     pytest.importorskip("ray")
     layout = Parallelism(16, strategy, TrainSizes(shard=4, sequence=2), SMALL, RolloutSizes(tensor=2))  # type: ignore[arg-type]

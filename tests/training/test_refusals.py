@@ -78,13 +78,11 @@ def test_a_gpu_recipe_without_gpus(quickstart_workspace: Path, env: dict[str, st
         ),
         (["data.batch=8", "actor.mini_batch=16"], 1, ["1 error", "is smaller than the mini batch of 16"]),
         (["cluster.nodes=2"], 1, ["cluster.nodes: device cpu, 2 nodes", "runs on one machine"]),
-        (["cluster.nodes=2", "--dry-run"], 1, ["Set cluster.nodes to 1"]),
         (
             ["cluster.address=nonsense"],
             2,
             ["Invalid argument 'cluster.address=nonsense'", "must be HOST:PORT"],
         ),
-        (["cluster.address=nonsense", "--dry-run"], 2, ["must be HOST:PORT"]),
         (["model.make=null", "model.path=/nonexist"], 1, ["there is no folder '/nonexist'"]),
         (["env.HCCL_BUFFSIZE=300MB"], 1, ["next:  Set env.HCCL_BUFFSIZE to 300"]),
         (
