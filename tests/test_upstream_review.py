@@ -71,7 +71,7 @@ def test_every_line_has_a_verdict_and_a_reason(name: str) -> None:
         ("patched verl/55e3c5b/0099-nothing", "x", "unknown patched 'verl/55e3c5b/0099-nothing'"),
         ("patched verl/55e3c5b/0010-router-bias", "x", None),
         ("rule no-such-rule", "x", "unknown rule 'no-such-rule'"),
-        ("rule world-size", "x", None),
+        ("rule mla-tensor-parallel", "x", None),
         ("fault", "x", "unknown fault ''"),
     ],
 )

@@ -67,7 +67,8 @@ def test_an_exception_without_effect_is_a_note_with_the_nearest_id() -> None:
 
 
 @pytest.mark.parametrize(
-    "given", ["plan.except.ports-overlap=", "plan.except.HCCL=x", "plan.exept.ports-overlap=x"]
+    "given",
+    ["plan.except.checkpoint-on-every-node=", "plan.except.HCCL=x", "plan.exept.checkpoint-on-every-node=x"],
 )
 def test_what_is_no_exception(given: str) -> None:
     with pytest.raises(NpuRlError):

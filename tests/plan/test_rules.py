@@ -29,10 +29,8 @@ KWARGS, LOOPS = "overrides.reward.reward_kwargs", "overrides.reward.reward_manag
 ON_POLICY, GENERATED = "adaptations.on-policy-logprob=true", "overrides.data.gen_batch_size"
 ALLOC, DP_GROUPS = "env.PYTORCH_NPU_ALLOC_CONF=expandable_segments", "adaptations.rollout-dp-groups"
 V1, RS = "overrides.trainer.use_v1=true", "overrides.algorithm.rollout_correction.rollout_rs"
-CHUNKS = f"{MEGATRON}.virtual_pipeline_model_parallel_size"
 # Id, fix (KEY=VALUE: the fix names it and it helps; else a part of the fix), changes that break it.
 BROKEN: list[tuple[str, ...]] = [
-    ("world-size", "cluster.nodes", "overrides.trainer.nnodes=8"),
     ("model-parallel-divides-world", "divides 9 ranks", "cluster.nodes=1", "cluster.dies=9", "cluster.dies_per_card=1"),
     ("tensor-parallel-divides-heads", "actor.parallel.tensor so that it divides 128 heads", "actor.parallel.tensor=3"),
     ("pipeline-layers", "in_first_pipeline_stage", f"{T}.pipeline_num_transformer_layers=[{','.join(['[8]'] * 8)}]"),
@@ -45,7 +43,6 @@ BROKEN: list[tuple[str, ...]] = [
     ("rollout-experts-match-training", "multiple of 32", "env.VLLM_DP_SIZE=8"),
     ("pipeline-layers-agree", "to the same layers", f"{T}.num_layers_in_last_pipeline_stage=6"),
     ("mla-tensor-parallel", "actor.parallel.tensor=1", "actor.parallel.tensor=2"),
-    ("sequence-parallel-derived", "remove", f"{MEGATRON}.sequence_parallel=true"),
     ("sequence-parallel-needs-tensor-parallel", "remove", f"{T}.sequence_parallel=true"),
     ("responses-per-prompt", f"{R}n=1", f"{R}n=-4"),
     ("batch-divisible-by-dp", "to a multiple of 2", "data.batch=3"),
@@ -82,7 +79,6 @@ BROKEN: list[tuple[str, ...]] = [
     ("graph-batch-sizes", "to [128]", "rollout.max_sequences=128"),
     ("graph-batch-sizes", "to a multiple of 2", "rollout.max_sequences=129"),
     ("checkpoint-on-every-node", "absolute", "model.checkpoint=ckpts/v3"),
-    ("ports-overlap", "don't meet", CANN, "env.MASTER_PORT=64250"),
     ("rollout-dp-groups-off", f"{DP_GROUPS}=true", f"{DP_GROUPS}=false"),
     ("router-bias-rounded", "adaptations.router-bias=true", "adaptations.router-bias=false"),
     ("prompt-exceeds-prefill-step", "rollout.max_batched_tokens=1024", "rollout.max_batched_tokens=64",
@@ -116,10 +112,7 @@ OF_SERVERS: list[tuple[str, ...]] = [
     ("trainer-mode", "overrides.trainer.v1.trainer_mode=sync", V1, "overrides.trainer.v1.trainer_mode=syncc"),
     ("megatron-needs-mbridge", f"{MEGATRON}.use_mbridge=true", f"{MEGATRON}.use_mbridge=false"),
     ("megatron-bridge-missing", f"{MEGATRON}.vanilla_mbridge=true", f"{MEGATRON}.vanilla_mbridge=false"),
-    ("hybrid-engine", "overrides.actor_rollout_ref.hybrid_engine=true",
-     "overrides.actor_rollout_ref.hybrid_engine=false"),
     ("rejection-needs-threshold", f"{RS}_threshold=2.0", f"{RS}=token_k3", f"{R}calculate_log_probs=true"),
-    ("virtual-pipeline-needs-stages", f"{CHUNKS}=null", "actor.parallel.pipeline=1", f"{CHUNKS}=2"),
     ("overlong-buffer-within-response", f"{KWARGS}.max_resp_len=261120", LOOPS,
      f"{KWARGS}.overlong_buffer_cfg.enable=true", f"{KWARGS}.overlong_buffer_cfg.len=4096"),
     ("overlong-buffer-within-response", "overlong_buffer_cfg.len to a number from 1 to 4095", LOOPS,
@@ -127,7 +120,7 @@ OF_SERVERS: list[tuple[str, ...]] = [
     ("batch-divisible-by-agent-workers", f"{R}agent.num_workers to 4", f"{R}agent.num_workers=8", "data.batch=3"),
 ]  # fmt: skip
 ADVICE = {
-    *("generated-batch-is-trained", "router-groups", "sequence-parallel-derived", "overlong-prompts"),
+    *("generated-batch-is-trained", "router-groups", "overlong-prompts"),
     "megatron-bridge-missing",
 }
 REGISTRIES = {
@@ -227,7 +220,6 @@ def test_a_rule_cites_its_code_and_steps_aside_without_it(
 
 NOT_BROKEN = [
     ("overlong-buffer-within-response", "reward.manager=dapo", f"{BUFFER}.len=0"),
-    ("sequence-parallel-derived", f"{MEGATRON}.sequence_parallel=false"),
     ("sequence-parallel-needs-tensor-parallel", f"{T}.sequence_parallel=false"),
     ("torchair-switches", f"{GRAPH}.enabled=false", f"{GRAPH}.graph_batch_sizes=[]", "rollout.eager=true"),
     ("attention-mask-size", f"{T}.use_flash_attn=true", f"{T}.seq_length=2048", LATENT),

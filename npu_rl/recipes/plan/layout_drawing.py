@@ -31,7 +31,7 @@ def draw_layout(facts: PlanInputs, memory: Memory | None) -> list[str]:
 
 def _fsdp_lines(layout: Parallelism) -> Iterator[str]:
     groups = ", ".join(f"{name} {size}" for name, size in train_groups(layout).items())
-    yield f"training: {layout.world} {_plural(layout.world, 'die')}, {layout.strategy}; ranks per group: {groups}"
+    yield f"training: {layout.world} die{'s' * (layout.world != 1)}, {layout.strategy}; ranks per group: {groups}"
 
 
 def _megatron_lines(facts: PlanInputs, layout: Parallelism, memory: Memory | None) -> Iterator[str]:
@@ -105,7 +105,3 @@ def _ranks_text(group: Ranks) -> str:
 
 def _range_text(first: int, last: int) -> str:
     return str(first) if first == last else f"{first}-{last}"
-
-
-def _plural(count: int, what: str) -> str:
-    return what if count == 1 else f"{what}s"

@@ -58,11 +58,7 @@ def _batch_divisible_by_mini_batch(facts: PlanInputs) -> Broken:
         yield broken(f"{prompts} prompts in mini batches of {mini}", fix, _MINI, _BATCH)
 
 
-@rule(
-    servers(
-        "verl/workers/engine/utils.py", "must be divisible by force_group_size * micro_batch_size_per_gpu"
-    )
-)
+@rule(servers("verl/workers/engine/utils.py", "divisible by force_group_size * micro"))
 def _micro_batch_divides_share(facts: PlanInputs) -> Broken:
     """Check that a replica's share is a multiple of each pass's micro batch size, if that is set in responses."""
     mini, each, replicas = facts.whole(_MINI) or 0, facts.whole(_EACH) or 1, facts.replicas or 1

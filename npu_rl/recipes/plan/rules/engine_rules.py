@@ -40,11 +40,7 @@ def _frees_cache(facts: PlanInputs) -> bool:
         Place(pins.SPMD, "self.inference_engine.sleep(level=", pins.UNPATCHED),
         Place(pins.SERVER, '"enable_sleep_mode": self.config.enable_sleep_mode', pins.SERVERS),
     ),
-    Place(
-        "vllm_ascend/device_allocator/camem.py",
-        "Expandable segments are not compatible",
-        (*pins.ANY_ASCEND, *pins.ASCEND_SERVERS),
-    ),
+    Place("vllm_ascend/device_allocator/camem.py", "Expandable segments are not", pins.ALL_ASCEND),
     certain=False,
 )
 def _sleep_mode_expandable_segments(facts: PlanInputs) -> Broken:

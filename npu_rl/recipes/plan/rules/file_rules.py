@@ -1,4 +1,4 @@
-"""Rules on the model's files, the checkpoint and the ports of a run's machines."""
+"""Rules on the model's files, the checkpoint."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from npu_rl.recipes.plan.rules.rule import Broken, broken, rule
 from npu_rl.recipes.sizing.plan_inputs import PlanInputs
 from npu_rl.recipes.trainer_code.bridged_actor import ONLY_BRIDGES
 from npu_rl.recipes.trainer_code.citations import Place
-
-_CANN_PORTS = cann("workers/vllm_rollout/vllm_parallel_state.py", 'os.environ["VLLM_DP_MASTER_PORT"] = str(')
 
 
 @rule(Place(pins.CONVERTER, "please modify the config.json to remove quantization_config", pins.VERL))
@@ -61,16 +59,3 @@ def _lacking(facts: PlanInputs, layout: str, *names: str) -> Broken:
     if missing:
         figures = f"{given} has no {', '.join(missing)}, which Megatron's {layout} has"
         yield broken(figures, f"convert the model to Megatron's {layout}", "model.checkpoint")
-
-
-@rule(_CANN_PORTS, certain=False)
-def _ports_overlap(facts: PlanInputs) -> Broken:
-    """Check for ports of the rollout's data-parallel groups that HCCL binds, too."""
-    first, hccl = (facts.env.get(name, "") for name in ("MASTER_PORT", "HCCL_IF_BASE_PORT"))
-    rollout = facts.layout.rollout if facts.layout else None
-    if first.isdigit() and hccl.isdigit() and rollout:
-        last = int(first) + max(1, facts.world // max(1, rollout.data))
-        last_hccl = int(hccl) + facts.recipe.cluster.dies - 1
-        if last >= int(hccl) and last_hccl >= int(first):
-            figures = f"the engine's ports {first} to {last}, HCCL's {hccl} to {last_hccl}"
-            yield broken(figures, "set env.MASTER_PORT so that they don't meet", "env.MASTER_PORT")

@@ -76,10 +76,9 @@ def _size_rule(identity: str, keys: tuple[str, ...]) -> None:
                 whole = " ".join(map(str, reversed(next(iter(check.figures.items())))))
                 fix = f"set {' or '.join(words)} so that {'their product' if keys[1:] else 'it'} divides {whole}"
                 fix = _layers_fix(facts) if identity == "pipeline-layers" else fix
-                given = (
-                    [own.removeprefix("overrides.")] if _DATA in keys and own.startswith("overrides.") else []
-                )
-                data = [key for key in given if key in facts.given]
+                data = [
+                    key for key in (own.removeprefix("overrides."),) if _DATA in keys and key in facts.given
+                ]
                 yield broken(check.why, fix, *data, *(key for key in keys if key != _DATA))
 
 
@@ -94,17 +93,6 @@ def _layers_fix(facts: PlanInputs) -> str:
 
 for _name, _keys in _SIZES.items():
     _size_rule(_name, _keys)
-
-
-@rule()
-def _world_size(facts: PlanInputs) -> Broken:
-    nodes, dies = facts.whole("trainer.nnodes"), facts.whole("trainer.n_gpus_per_node")
-    cluster = facts.recipe.cluster
-    world = (nodes or cluster.nodes) * (dies or cluster.dies)
-    if world != cluster.world:
-        figures = f"trainer: {nodes} nodes x {dies} dies = {world}; cluster: {cluster.nodes} x {cluster.dies}"
-        fix = "remove the override, and set cluster.nodes and cluster.dies"
-        yield broken(figures, fix, "trainer.nnodes", "trainer.n_gpus_per_node")
 
 
 @rule()
@@ -140,10 +128,7 @@ def _rollout_experts_match_training(facts: PlanInputs) -> Broken:
 
 
 @rule(
-    mindspeed(
-        "features_manager/pipeline_parallel/unaligned_pineline_feature.py",
-        "args.pipeline_num_transformer_layers",
-    ),
+    mindspeed("features_manager/pipeline_parallel/unaligned_pineline_feature.py", "args.pipeline_num"),
     certain=False,
 )
 def _pipeline_layers_agree(facts: PlanInputs) -> Broken:
@@ -162,10 +147,7 @@ def _pipeline_layers_agree(facts: PlanInputs) -> Broken:
 
 
 @rule(
-    mindspeed(
-        "core/transformer/multi_head_latent_attention/adaptor.py",
-        "MLA is not supported with Tensor Parallelism yet",
-    )
+    mindspeed("core/transformer/multi_head_latent_attention/adaptor.py", "MLA is not supported with Tensor")
 )
 def _mla_tensor_parallel(facts: PlanInputs) -> Broken:
     tensor, latent = facts.sizes.train.tensor, facts.layout and facts.sizes.model.latent_attention
@@ -173,21 +155,6 @@ def _mla_tensor_parallel(facts: PlanInputs) -> Broken:
         figures = f"tensor parallel size {tensor} in training; MindSpeed's latent attention takes only 1"
         fix = "set actor.parallel.tensor to 1, and spread the model by pipeline and expert"
         yield broken(figures, fix, _TENSOR)
-
-
-@rule(
-    (
-        Place("mbridge/core/llm_bridge.py", '"sequence_parallel": self.mpu.tp_size > 1', pins.BRIDGED),
-        Place(pins.CONVERTER, '"sequence_parallel": mpu.get_tensor_model', pins.VERL),
-    )
-)
-def _sequence_parallel_derived(facts: PlanInputs) -> Broken:
-    """Advise on a value that isn't passed. The default of the actor's own key is true: only a recipe's is judged."""
-    tensor, written = facts.sizes.train.tensor, facts.values.value(_SEQUENCE)
-    ignored = facts.megatron and _SEQUENCE in facts.given and facts.sequence_parallel_key != _SEQUENCE
-    if ignored and written is not (tensor > 1):
-        figures = f"sequence_parallel {str(written).lower()}; the trainer derives it from tensor parallel size {tensor}"
-        yield broken(figures, "remove sequence_parallel", _SEQUENCE, advice=True)
 
 
 @rule(
@@ -208,10 +175,7 @@ def _sequence_parallel_needs_tensor_parallel(facts: PlanInputs) -> Broken:
 
 
 @rule(
-    mindspeed(
-        "features_manager/context_parallel/context_parallel_feature.py",
-        "if int(getattr(args, 'context_parallel_size', 1)) > 1",
-    ),
+    mindspeed("features_manager/context_parallel/context_parallel_feature.py", "parallel_size', 1)) > 1"),
     Place(pins.WORKERS, "    repatch(self.config.actor.megatron.get(", (pins.R1_ZERO, pins.PLUGIN)),
     certain=False,
 )

@@ -29,7 +29,6 @@ MEMORY_RULES = frozenset(
 """Ids of the rules of this module; each sets by itself whether it is certain."""
 
 _BLOCKS = f"{ROLLOUT}.engine_kwargs.vllm.num_gpu_blocks_override"
-_SEQUENCES = f"{ROLLOUT}.max_num_seqs"
 _SPREAD = ("actor.parallel.tensor", "actor.parallel.pipeline", "actor.parallel.expert")
 # The recipe's keys that usually make a part smaller, for FSDP (second) where they differ.
 _USUAL: Mapping[Part, tuple[tuple[str, ...], ...]] = {
@@ -161,7 +160,7 @@ _DROP_REASON = (
 def _cache_rule(facts: PlanInputs, name: str, figures: str, *, advice: bool, certain: bool = False) -> Rule:
     forced = dotted(facts.path(_BLOCKS))
     fix = f"{f'remove {forced}' if forced else 'raise rollout.memory_share'}, or lower rollout.max_sequences"
-    keys = (_BLOCKS, SHARE, _SEQUENCES) if forced else (SHARE, _SEQUENCES)
+    keys = (*((_BLOCKS,) if forced else ()), SHARE, f"{ROLLOUT}.max_num_seqs")
     return Rule(name, figures, fix, keys, advice, certain and not advice)
 
 

@@ -48,29 +48,7 @@ def _megatron_bridge_missing(facts: PlanInputs) -> Broken:
         yield broken(f"{figures}training interpreter they end in an ImportError", fix, *keys, advice=True)
 
 
-@rule(
-    Place(
-        "megatron/core/parallel_state.py",
-        "pipeline-model-parallel size should be greater than 1 with interleaved schedule",
-        ("core_v0.16.1",),
-    ),
-    servers(ONLY_BRIDGES.file, "virtual_pipeline_model_parallel_size=self.engine_config"),
-)
-def _virtual_pipeline_needs_stages(facts: PlanInputs) -> Broken:
-    """Check that the interleaved schedule has several stages; without them Megatron-core refuses even 1."""
-    keys = [f"{ACTOR}.megatron.{name}_model_parallel_size" for name in ("virtual_pipeline", "pipeline")]
-    chunks, stages = map(facts.whole, keys)
-    if facts.megatron and chunks is not None and stages is not None and stages <= 1:
-        figures = f"virtual_pipeline_model_parallel_size {chunks}, pipeline {stages}"
-        yield broken(figures, f"set overrides.{keys[0]} to null", *keys)
-
-
-@rule(
-    servers(
-        "verl/trainer/ppo/rollout_corr_helper.py",
-        "rollout_rs_threshold must be provided for rejection sampling",
-    )
-)
+@rule(servers("verl/trainer/ppo/rollout_corr_helper.py", "must be provided for rejection sampling"))
 def _rejection_needs_threshold(facts: PlanInputs) -> Broken:
     """Check that rejection by rollout log-probabilities has a threshold; without one the first step fails."""
     keys = [f"{_CORRECTION}.{name}" for name in ("rollout_rs", "rollout_rs_threshold")]
@@ -78,14 +56,6 @@ def _rejection_needs_threshold(facts: PlanInputs) -> Broken:
     if isinstance(option, str) and threshold is None and facts.on(f"{ROLLOUT}.calculate_log_probs"):
         fix = f"set overrides.{keys[1]} to 2.0, or to bounds such as 0.5_2.0 for an option that ends in k1"
         yield broken(f"rollout_rs {option} without rollout_rs_threshold", fix, *keys)
-
-
-@rule(servers(pins.TRAINER, "Currently, only support hybrid engine"))
-def _hybrid_engine(facts: PlanInputs) -> Broken:
-    """Check that actor and rollout share their devices; the newer trainer (trainer.use_v1) ignores the key."""
-    key = "actor_rollout_ref.hybrid_engine"
-    if facts.values.value(key) is False and not facts.on("trainer.use_v1"):
-        yield broken("hybrid_engine false", f"set overrides.{key} to true", key)
 
 
 def _unregistered(facts: PlanInputs, key: str, folder: str, register: str, usual: str) -> Broken:
@@ -126,11 +96,7 @@ def _checkpoint_engine_backend(facts: PlanInputs) -> Broken:
 
 # verl 0.9 turns them back itself: c0de7379cf for vLLM 0.18, _patch_legacy_fused_moe_weight_loader at 8851219.
 @rule(
-    Place(
-        "vllm_ascend/ops/fused_moe/fused_moe.py",
-        "_maybe_pad_weight(layer.w13_weight.data).transpose(1, 2)",
-        pins.ASCEND_0_18,
-    ),
+    Place("vllm_ascend/ops/fused_moe/fused_moe.py", "w13_weight.data).transpose(1, 2)", pins.ASCEND_0_18),
     Place(
         "verl/utils/vllm/npu_vllm_patch.py",
         'version.parse("0.13.0") and _VLLM_VERSION <= version.parse("0.14.0"):\n        # Disable flash_attn',

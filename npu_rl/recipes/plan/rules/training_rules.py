@@ -177,7 +177,8 @@ def _on_policy_needs_one_step(facts: PlanInputs) -> Broken:
 
 @rule(
     cann(
-        "models/mcore/config_converter.py", "def hf_to_mcore_config_dpskv3(hf_config: PretrainedConfig, dtype"
+        "models/mcore/config_converter.py",
+        "def hf_to_mcore_config_dpskv3(hf_config: PretrainedConfig, dtype: torch.dtype) ->",
     )
 )
 def _transformer_overrides_refused(facts: PlanInputs) -> Broken:
