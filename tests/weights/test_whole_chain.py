@@ -75,8 +75,8 @@ def test_from_fp8_to_the_export_of_a_run_without_a_step(fp8: Path, code_tree: Pa
     folder.mkdir()
     (folder / "loads.yaml").write_text(LOADS)
     cast = npu_rl(["cast", fp8, "bf16"], folder)
-    left_out = [name for name in cast["tensors"]["mtp_left_out"] if not name.endswith("_scale_inv")]
-    assert (cast["tensors"]["cast"], len(left_out)) == (CAST, MTP)
+    left_out = [name for name in cast["mtp_left_out"] if not name.endswith("_scale_inv")]
+    assert (cast["cast"], len(left_out)) == (CAST, MTP)
     assert npu_rl(["check", "bf16", "--recipe", "loads.yaml"], folder)["ok"]
     converted = npu_rl(["convert", "bf16", "dist", "--layout", "loads.yaml"], folder)
     assert (converted["tensors"], converted["rounded"]) == (TENSORS, [])

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 _SHOWN = 100  # characters of a text of a file in a message
 _LONGEST_NAME = 1000  # characters
 _MOST_AXES = 64  # torch's own limit
-_MOST_LAYERS, _MOST_EXPERTS = 10_000, 200_000  # DeepSeek-V3 has 61, and 14,848 experts in all of them
 _MOST_VALUES = 1 << 60  # torch counts values and bytes in 63 bits
 
 
@@ -38,14 +37,6 @@ def is_shape(value: object) -> TypeGuard[tuple[int, ...] | list[int]]:
             return False
         product *= size or 1
     return product <= _MOST_VALUES
-
-
-def too_many_layers(layers: int, experts: int) -> str:
-    """Return why the numbers of layers and experts per layer are too large; empty if they aren't."""
-    if layers > _MOST_LAYERS or layers * experts > _MOST_EXPERTS:
-        of = f" of {experts} experts" if experts else ""
-        return f"{layers} layers{of} are more than {_MOST_LAYERS}, or than {_MOST_EXPERTS} experts in all"
-    return ""
 
 
 def odd_name(names: Iterable[object]) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,9 +19,7 @@ from ..layouts.mapped_checkpoint import box_in_stored
 from ..layouts.placements import TensorMap
 from ..not_finite import require_finite
 from ..part_file import PLACES, new_file, write_file, write_json
-from ..regular_file import read_regular
-from ..safetensors_file import HEADER_LIMIT, header_bytes, parse_json
-from ..tensor_error import TensorError
+from ..safetensors_file import header_bytes
 from .units import OutputFile
 
 Progress = Callable[[int], None]
@@ -95,13 +94,6 @@ def write_hf_file(
                 progress(data.numel() * data.element_size())
 
 
-def _read_places(path: Path) -> Any:
-    try:
-        return parse_json(read_regular(path, HEADER_LIMIT))
-    except ValueError as error:
-        raise TensorError("A file's list of tensors can't be read", where=str(path), why=str(error)) from None
-
-
 def write_dist_metadata(
     folder: Path, files: list[str], layout: TensorMap, dtypes: Dtypes, states: list[tuple[str, Any, Any]]
 ) -> None:
@@ -120,7 +112,7 @@ def write_dist_metadata(
     }
     storage: dict[Any, Any] = {}
     for file in files:
-        for key, at, start, length in _read_places(folder / (file + PLACES)):
+        for key, at, start, length in json.loads((folder / (file + PLACES)).read_bytes()):
             offsets, sizes = torch.Size(a for a, _ in at), torch.Size(b - a for a, b in at)
             described[key].chunks.append(dcp.ChunkStorageMetadata(offsets, sizes))
             storage[dcp.MetadataIndex(key, offsets)] = _StorageInfo(file, start, length)

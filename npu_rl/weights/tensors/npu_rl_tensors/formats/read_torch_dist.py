@@ -16,8 +16,7 @@ from typing import Any, TypeGuard
 
 import torch
 
-from ..regular_file import read_regular
-from ..safetensors_file import parse_json
+from ..hf_checkpoint import read_object
 from ..tensor_error import TensorError
 from ..untrusted_values import is_file_name, is_shape, is_size, odd_name, shown
 from .boxes import Box, covers, extent, origin, overlap
@@ -27,7 +26,6 @@ from .torch_files import SavedFile, dtype_of
 
 METADATA = ".metadata"
 CONFIG = "metadata.json"
-_LARGEST_CONFIG = 1 << 20  # bytes; Megatron-core writes 100
 # DistributedOptimizer.sharded_state_dict and ChainedOptimizer's prefix@core_v0.12.1 (megatron/core/optimizer/)
 _TRAINING_STATE = re.compile(r"(chained_\d+\.)*optimizer\.")
 
@@ -107,13 +105,8 @@ def _read_metadata(folder: Path, files: OpenFiles) -> tuple[dict[str, Any], dict
 
 
 def _check_config(folder: Path) -> None:
-    path = folder / CONFIG
-    if not path.is_file():
-        return  # a checkpoint of torch alone
-    try:
-        backend = parse_json(read_regular(path, _LARGEST_CONFIG)).get("sharded_backend")
-    except (ValueError, AttributeError) as error:
-        raise _invalid(path, str(error)) from error
+    path = folder / CONFIG  # missing in a checkpoint of torch alone
+    backend = read_object(path).get("sharded_backend") if path.is_file() else "torch_dist"
     if backend != "torch_dist":
         raise TensorError(
             "Unsupported format of a dist checkpoint",
