@@ -9,12 +9,10 @@ workers, reward, checkpoints and metrics are made here; of each update the step 
 
 from __future__ import annotations
 
-import json
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
-import torch
+from witness_common import dapo_trainer, show
 
 STAND_INS = ("npu",)
 
@@ -23,31 +21,12 @@ TRAIN, SAMPLES = 2, 2
 
 def fit(steps: int, *, batches: int, loaded: int = 0, filtered: bool = False) -> tuple[list[int], list[int]]:
     """Return the steps that DAPO's loop trains and saves with the given number of data batches."""
-    from omegaconf import OmegaConf
+    import torch
     from recipe.dapo.dapo_ray_trainer import RayDAPOTrainer
     from verl import DataProto
 
     updates: list[int] = []
     saved: list[int] = []
-
-    def load() -> None:
-        one.global_steps = loaded
-
-    def generate(batch: Any) -> Any:
-        tensors = {
-            "responses": torch.zeros(len(batch), 1, dtype=torch.int64),
-            "attention_mask": torch.ones(len(batch), 3, dtype=torch.int64),
-        }
-        return DataProto.from_single_dict(tensors, meta_info={"timing": {}})
-
-    def reward(batch: Any, return_dict: bool) -> dict[str, Any]:
-        """Score the samples of each prompt 0 and 1; prompt b's all get 0, so that its group is filtered out."""
-        seen: set[str] = set()
-        scores = []
-        for prompt in batch.non_tensor_batch["prompt"]:
-            scores.append(float(prompt in seen and prompt != "b"))
-            seen.add(prompt)
-        return {"reward_tensor": torch.tensor(scores)[:, None], "reward_extra_info": {"acc": scores}}
 
     def log_probs(batch: Any) -> Any:
         return DataProto.from_single_dict(
@@ -59,42 +38,13 @@ def fit(steps: int, *, batches: int, loaded: int = 0, filtered: bool = False) ->
         updates.append(one.global_steps)
         return SimpleNamespace(meta_info={"metrics": {}})
 
-    config = OmegaConf.create(
-        {
-            "trainer": {
-                "project_name": "p", "experiment_name": "e", "logger": ["console"], "val_before_train": False,
-                "profile_steps": None, "profile_continuous_steps": False, "total_epochs": batches,
-                "balance_batch": False, "critic_warmup": 0, "test_freq": -1, "save_freq": 2,
-            },
-            "actor_rollout_ref": {"rollout": {"n": SAMPLES}, "actor": {"loss_agg_mode": "token-mean"}},
-            "data": {"train_batch_size": TRAIN},
-            "algorithm": {
-                "adv_estimator": "grpo", "use_kl_in_reward": False, "gamma": 1.0, "lam": 1.0,
-                "filter_groups": {"enable": filtered, "metric": "acc", "max_num_gen_batches": 0},
-            },
-        }
+    one = dapo_trainer(
+        "ab", samples=SAMPLES, train=TRAIN, steps=steps, filtered=filtered, generations=0,
+        total_epochs=batches, balance_batch=False, critic_warmup=0, test_freq=-1, save_freq=2,
     )  # fmt: skip
-    names = ("input_ids", "attention_mask", "position_ids")
-    prompts = np.array(list("ab"), dtype=object)
-    tensors = {name: torch.zeros(2, 2, dtype=torch.int64) for name in names}
-    one = SimpleNamespace(
-        config=config,
-        train_dataloader=[{**tensors, "raw_prompt_ids": prompts, "prompt": prompts}],
-        total_training_steps=steps,
-        actor_rollout_wg=SimpleNamespace(
-            generate_sequences=generate, compute_log_prob=log_probs, update_actor=update
-        ),
-        resource_pool_manager=SimpleNamespace(get_n_gpus=lambda: 1),
-        reward_fn=reward,
-        val_reward_fn=None,
-        use_rm=False,
-        use_critic=False,
-        use_reference_policy=False,
-        _load_checkpoint=load,
-        _save_checkpoint=lambda: saved.append(one.global_steps),
-        _start_profiling=lambda _: None,
-        _stop_profiling=lambda _: None,
-    )
+    vars(one.actor_rollout_wg).update(compute_log_prob=log_probs, update_actor=update)
+    one._load_checkpoint = lambda: setattr(one, "global_steps", loaded)
+    one._save_checkpoint = lambda: saved.append(one.global_steps)
     RayDAPOTrainer.fit(one)
     return updates, saved
 
@@ -113,4 +63,4 @@ def main() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(main()))
+    show(main)

@@ -7,15 +7,14 @@ elsewhere in a recipe are to be refused by name.
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
-os.environ |= {
+from witness_common import HasEngine, make_vllm_rollout, only_rank, show
+
+ENVIRONMENT = {
     "WORLD_SIZE": "1", "RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29558",
     "VLLM_USE_V1": "1", "VLLM_PLUGINS": "", "VLLM_VERSION": "0.9.1", "HF_HUB_OFFLINE": "0",
 }  # fmt: skip
-
-from witness_common import HasEngine, make_vllm_rollout, only_rank, show
 
 ASCEND = {"additional_config": {"torchair_graph_config": {"enabled": True, "graph_batch_sizes": [8, 64]}}}
 GIVEN: list[dict[str, Any]] = [

@@ -8,25 +8,20 @@ same experts (megatron/training/checkpointing.py:331@core_r0.8.0).
 
 from __future__ import annotations
 
-import multiprocessing
-import tempfile
 from pathlib import Path
 from typing import Any
 
-from witness_common import checkpoint_manager, import_checkpoint_manager, show
+from witness_common import checkpoint_manager, fork_ranks, import_checkpoint_manager, show
 
 STAND_INS = ("npu",)
 
 RANKS, SECONDS = 4, 240
 
 
-def rank(number: int, folder: str, found: Any) -> None:
-    """Save and load; report the rank's expert group and loaded expert, or None if loading found no file."""
+def rank(number: int, folder: str) -> dict[str, Any]:
+    """Save and load; return the rank's expert group, what it loaded, or None without a file, and the files written."""
     import torch
 
-    torch.distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/meet", rank=number, world_size=RANKS
-    )
     model = torch.nn.Module()
     manager = checkpoint_manager(import_checkpoint_manager(), folder, model)
     from megatron.core import mpu
@@ -41,33 +36,17 @@ def rank(number: int, folder: str, found: Any) -> None:
         torch.nn.init.zeros_(value)
     try:
         manager.load_checkpoint(folder)
+        loaded = [value.item() for value in model.parameters()]
     except FileNotFoundError:
-        found.put({"group": group, "loaded": None})
-    else:
-        found.put({"group": group, "loaded": [value.item() for value in model.parameters()]})
+        loaded = None
+    files = sorted(path.parent.name for path in Path(folder, "model").glob("*/model.pt"))
+    return {"group": group, "loaded": loaded, "files": files}
 
 
 def main() -> dict[str, Any]:
-    """Return what each rank loaded, and the files that were written."""
-    fork = multiprocessing.get_context("fork")
     import_checkpoint_manager()  # once for all ranks: four take minutes on a small machine
-    with tempfile.TemporaryDirectory() as folder:
-        found = fork.SimpleQueue()
-        running = [fork.Process(target=rank, args=(number, folder, found)) for number in range(RANKS)]
-        for process in running:
-            process.start()
-        for process in running:
-            process.join(SECONDS)
-        codes = [process.exitcode for process in running]
-        for process in running:
-            process.kill()
-        if any(code != 0 for code in codes):
-            raise RuntimeError(f"the ranks ended with {codes}")
-        files = sorted(path.parent.name for path in Path(folder, "model").glob("*/model.pt"))
-        ranks = [found.get() for _ in running]
-    ranks.sort(key=lambda one: str(one))
-    fault = any(one["loaded"] != [1.0 + one["group"], 7.0] for one in ranks)
-    return {"fault": fault, "ranks": ranks, "files": files}
+    ranks = fork_ranks(RANKS, rank, SECONDS)
+    return {"fault": any(one["loaded"] != [1.0 + one["group"], 7.0] for one in ranks), "ranks": ranks}
 
 
 if __name__ == "__main__":

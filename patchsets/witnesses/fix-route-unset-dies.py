@@ -7,13 +7,12 @@ the experts of each token, or the error.
 
 from __future__ import annotations
 
-import json
 import os
 from types import SimpleNamespace
 from typing import Any
 
 import torch
-from witness_common import find_ascend
+from witness_common import find_ascend, show
 
 find_ascend()
 from vllm_ascend.ops import fused_moe  # noqa: E402
@@ -46,9 +45,8 @@ def main() -> dict[str, Any]:
         if value is not None:
             os.environ["VLLM_ENABLE_FIX_ROUTE"] = value
         found[value or "unset"] = chosen()
-    return found
+    return {"fault": isinstance(found["unset"], str), "chosen": found}
 
 
 if __name__ == "__main__":
-    found = main()
-    print(json.dumps({"fault": isinstance(found["unset"], str), "chosen": found}))
+    show(main)

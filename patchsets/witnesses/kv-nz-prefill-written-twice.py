@@ -9,13 +9,12 @@ two ops that write to the cache note their mode.
 
 from __future__ import annotations
 
-import json
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 import torch_npu
-from witness_common import find_ascend
+from witness_common import find_ascend, show
 
 find_ascend()
 from vllm_ascend.attention import mla_v1  # noqa: E402
@@ -61,18 +60,15 @@ def writes(nz: bool) -> list[str]:
     )
     cache = (torch.zeros(1, 8, 1, LATENT), torch.zeros(1, 8, 1, ROPE))
     hidden = torch.zeros(TOKENS, 8)
-    attention.forward(
-        SimpleNamespace(),
-        hidden,
-        hidden,
-        torch.zeros(TOKENS, ROPE),
-        cache,
-        metadata,
-        torch.zeros(TOKENS, HEADS),
-    )
+    rope, output = torch.zeros(TOKENS, ROPE), torch.zeros(TOKENS, HEADS)
+    attention.forward(SimpleNamespace(), hidden, hidden, rope, cache, metadata, output)
     return noted
 
 
-if __name__ == "__main__":
+def main() -> dict[str, Any]:
     found = {"nz": writes(nz=True), "rows": writes(nz=False)}
-    print(json.dumps({"fault": found["nz"] != ["PA_NZ"] or found["rows"] != ["PA", "rows"], **found}))
+    return {"fault": found != {"nz": ["PA_NZ"], "rows": ["PA", "rows"]}, **found}
+
+
+if __name__ == "__main__":
+    show(main)

@@ -7,10 +7,11 @@ module, or null; "built" is whether the worker came past it; else "error", "modu
 
 from __future__ import annotations
 
-import json
 import os
 from types import SimpleNamespace
 from typing import Any
+
+from witness_common import show
 
 
 def main() -> dict[str, Any]:
@@ -30,9 +31,8 @@ def main() -> dict[str, Any]:
         found |= {"error": str(error), "module": error.name, "cause": [type(cause).__name__, str(cause)]}
     except AttributeError as error:
         found["built"] = error.name == "get" and error.obj is config
-    return found
+    return {"fault": repatch is None and found.get("built") is True, **found}
 
 
 if __name__ == "__main__":
-    result = main()
-    print(json.dumps({"fault": result["repatch"] is None and result.get("built") is True, **result}))
+    show(main)

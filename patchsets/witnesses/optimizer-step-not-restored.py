@@ -15,19 +15,18 @@ that was never stopped. What is looked at is the main parameters, to the bit.
 from __future__ import annotations
 
 import sys
-from types import SimpleNamespace
 from typing import Any
 
 from witness_common import (
     checkpoint_manager,
-    distributed_model,
-    distributed_optimizer,
     import_checkpoint_manager,
     join_ranks,
     make_apex,
     run_ranks,
     show,
+    swap_optimizer_states,
     train,
+    weights_and_optimizer,
 )
 
 STAND_INS = ("npu",)
@@ -44,26 +43,11 @@ def of_the_tree(swap: bool) -> Any:
 
     apex.FusedAdam = AdamW  # as verl_patches/prelude_patch.py does
     kind = import_checkpoint_manager()
-    import megatron.core.optimizer
-    from megatron.core.optimizer import distrib_optimizer
-
     if swap:
         from mindspeed.core.optimizer import swap_optimizer
 
-        swap_optimizer.get_args = lambda: SimpleNamespace(swap_optimizer_times=16)  # MindSpeed's default
-        AdamW.step = swap_optimizer.swap_adamw_step
-        for module in (megatron.core.optimizer, distrib_optimizer):
-            module.DistributedOptimizer = swap_optimizer.SwapDistributedOptimizer
+        swap_optimizer_states(swap_optimizer, AdamW)
     return kind
-
-
-def made() -> tuple[Any, Any]:
-    """Return the same bfloat16 model each time, with 512 weights (256 updated by each rank), and its optimizer."""
-    import torch
-
-    weight = torch.randn(256 * RANKS, generator=torch.Generator().manual_seed(0)).bfloat16()
-    model = distributed_model({"weight": weight}, bf16=True, params_dtype=torch.bfloat16)
-    return model, distributed_optimizer(model)
 
 
 def main_parameter(optimizer: Any) -> Any:
@@ -82,12 +66,12 @@ def rank(swap: bool, folder: str) -> dict[str, Any]:
 
     join_ranks(folder)
     mpu.initialize_model_parallel()
-    model, optimizer = made()
+    model, optimizer = weights_and_optimizer()
     for size in (1.0, 2.0, 3.0):
         train(model, optimizer, size)
     checkpoint_manager(kind, folder, model, optimizer).save_checkpoint(folder, global_step=3)
     torch.distributed.barrier()
-    other, fresh = made()
+    other, fresh = weights_and_optimizer()
     try:
         checkpoint_manager(kind, folder, other, fresh).load_checkpoint(folder)
     except KeyError as error:

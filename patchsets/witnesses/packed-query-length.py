@@ -7,10 +7,10 @@ end, "longest" the longest one; right are [0, 3, 8] and 5.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import torch
+from witness_common import show
 
 STAND_INS = ("npu",)
 
@@ -21,9 +21,9 @@ def main() -> dict[str, Any]:
     query, key, value = (torch.zeros(1, 8, 2, 4) for _ in range(3))
     positions = torch.tensor([[0, 1, 2, 0, 1, 2, 3, 4]])
     *_, bounds, longest = _prepare_from_posids(query, key, value, positions, 4)
-    return {"bounds": [bound.tolist() for bound in bounds], "longest": list(longest)}
+    found = {"bounds": [bound.tolist() for bound in bounds], "longest": list(longest)}
+    return {"fault": found != {"bounds": [[0, 3, 8]] * 2, "longest": [5, 5]}, **found}
 
 
 if __name__ == "__main__":
-    found = main()
-    print(json.dumps({"fault": found["bounds"] != [[0, 3, 8]] * 2 or found["longest"] != [5, 5], **found}))
+    show(main)

@@ -6,11 +6,10 @@ Called is Qwen3MoeMLP.forward (transformers/models/qwen3_moe/modeling_qwen3_moe.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import torch
-from witness_common import by_the_formula, import_qwen3_moe
+from witness_common import by_the_formula, import_qwen3_moe, show
 
 STAND_INS = ("npu",)
 
@@ -21,11 +20,11 @@ def main() -> dict[str, Any]:
     layer = modules.Qwen3MoeMLP(config)
     x = torch.randn(2, 3, 8)
     try:
-        return {"off": float((layer(x) - by_the_formula(layer, x)).abs().max())}
+        off = float((layer(x) - by_the_formula(layer, x)).abs().max())
     except NameError as error:
-        return {"error": str(error)}
+        return {"fault": True, "error": str(error)}
+    return {"fault": off > 1e-5, "off": off}
 
 
 if __name__ == "__main__":
-    found = main()
-    print(json.dumps({"fault": "error" in found or found["off"] > 1e-5, **found}))
+    show(main)

@@ -10,13 +10,13 @@ objects of these layouts, so the installed version plays no part.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 from mbridge.models.deepseek_v3 import DeepseekV3Bridge
 from mbridge.models.qwen3moe import Qwen3MoEBridge
+from witness_common import show
 
 STAND_INS = ("npu",)
 
@@ -62,9 +62,7 @@ def read(layout: Config) -> dict[str, Any]:
     for kind in (Qwen3MoEBridge, DeepseekV3Bridge):
         bridge = kind.__new__(kind)
         bridge.hf_config = layout
-        bridge._build_base_config = lambda **options: (
-            options
-        )  # Megatron-core's configuration, by its arguments
+        bridge._build_base_config = dict  # Megatron-core's configuration, by its arguments
         try:
             found[kind.__name__] = bridge._get_gptmodel_args()["rotary_base"]
             if kind is DeepseekV3Bridge:
@@ -75,6 +73,10 @@ def read(layout: Config) -> dict[str, Any]:
     return found
 
 
+def main() -> dict[str, Any]:
+    found = {name: read(layout) for name, layout in LAYOUTS.items()}
+    return {"fault": any(one != found["4"] for one in found.values()), "read": found}
+
+
 if __name__ == "__main__":
-    shown = {name: read(layout) for name, layout in LAYOUTS.items()}
-    print(json.dumps({"fault": any(found != shown["4"] for found in shown.values()), "read": shown}))
+    show(main)

@@ -12,7 +12,6 @@ linear layer below the gate, and all else of vLLM, whose modules are names.
 from __future__ import annotations
 
 import importlib.util
-import json
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -20,6 +19,7 @@ from typing import Any
 
 import torch
 from npu_rl_standins.named_modules import NamedModules
+from witness_common import show
 
 TOKENS, EXPERTS, TOP_K, HIDDEN = 512, 256, 8, 1024
 BIAS = "model.layers.3.mlp.gate.e_score_correction_bias"
@@ -131,4 +131,4 @@ def main() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(main()))
+    show(main)

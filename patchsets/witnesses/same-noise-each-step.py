@@ -14,16 +14,11 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import json
-import multiprocessing
 import os
-import tempfile
-import time
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from witness_common import make_apex, make_module, show
+from witness_common import fork_ranks, make_apex, make_module, show
 
 STAND_INS = ("npu",)
 ENVIRONMENT = {"VLLM_VERSION": "0.9.1"}
@@ -124,16 +119,12 @@ def validation(worker: Any) -> Any:
     return worker.generate_sequences(prompts).batch["responses"].tolist()
 
 
-def one_rank(rank: int, folder: str) -> None:
-    """Generate as one rank, and write its samples to `folder`."""
+def one_rank(rank: int, folder: str) -> tuple[Any, ...]:
+    """Return a rank's samples, whether a resumed step draws the same, and whether training's state is kept."""
     import torch
     from verl_patches.trainer.ppo.ray_trainer import fit
     from verl_patches.workers.vllm_rollout.vllm_parallel_state import init_parallel_state
 
-    os.environ.update(RANK=str(rank), LOCAL_RANK="0", WORLD_SIZE=str(RANKS))
-    torch.distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=RANKS
-    )
     init_parallel_state(TENSOR_PARALLEL)
     torch.manual_seed(1 + rank)  # training's, which a generation has no part in
     training = torch.get_rng_state()
@@ -148,8 +139,7 @@ def one_rank(rank: int, folder: str) -> None:
     drawn = [step(run, number) for number in range(1, STEPS + 1)] + [validation(run) for _ in range(2)]
     again = step(resumed, STEPS) == drawn[STEPS - 1]
     kept = torch.equal(training, torch.get_rng_state())
-    Path(folder, f"{rank}.json").write_text(json.dumps([drawn, again, kept]))
-    torch.distributed.barrier()  # a group's store lives in its first rank
+    return drawn, again, kept
 
 
 def main() -> dict[str, Any]:
@@ -170,19 +160,7 @@ def main() -> dict[str, Any]:
     import vllm_ascend.worker.worker_v1  # noqa: F401
 
     gc.freeze()
-    fork = multiprocessing.get_context("fork")
-    with tempfile.TemporaryDirectory() as folder:
-        ranks = [fork.Process(target=one_rank, args=(rank, folder), daemon=True) for rank in range(RANKS)]
-        for rank in ranks:
-            rank.start()
-        end = time.monotonic() + 200
-        for rank in ranks:
-            rank.join(max(0.0, end - time.monotonic()))
-        if any(rank.exitcode != 0 for rank in ranks):
-            raise SystemExit("a rank failed")
-        drawn, again, kept = zip(
-            *(json.loads(Path(folder, f"{rank}.json").read_text()) for rank in range(RANKS)), strict=True
-        )
+    drawn, again, kept = zip(*fork_ranks(RANKS, one_rank, seconds=200), strict=True)
     replicas = drawn[::TENSOR_PARALLEL]
     samples = [str(responses) for replica in replicas for responses in replica]
     return {

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import importlib
 import json
-import sys
 import tempfile
 import warnings
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
+from witness_common import make_module, make_packages, show
 
 LAYER = "model.layers.0.mlp"
 WEIGHTS = {part: f"{LAYER}.{part}_proj.weight" for part in ("gate", "up", "down")}
@@ -34,13 +33,8 @@ FILES = "mbridge.models.ext.deepseek_v3"
 
 def reader() -> type:
     """Import the class without the packages above it, which import Megatron-core, and without Triton."""
-    for name in ("mbridge", "mbridge.core", "mbridge.models", "mbridge.models.ext", FILES):
-        package = ModuleType(name)
-        package.__path__ = [name.replace(".", "/")]
-        sys.modules[name] = package
-    kernel = ModuleType(f"{FILES}.kernel")
-    kernel.weight_dequant = None  # type: ignore[attr-defined]
-    sys.modules[kernel.__name__] = kernel
+    make_packages("mbridge", "mbridge.core", "mbridge.models", "mbridge.models.ext", FILES)
+    make_module(f"{FILES}.kernel", weight_dequant=None)
     found: type = importlib.import_module(f"{FILES}.dequant_fp8_safetensor_io").DequantFP8SafeTensorIO
     return found
 
@@ -103,4 +97,4 @@ def main() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(main()))
+    show(main)

@@ -7,23 +7,14 @@ for shuffling set to true. "shuffles" is what the class has then.
 from __future__ import annotations
 
 import importlib
-import json
 import logging
-import sys
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import yaml
+from witness_common import make_module, make_packages, show
 
 FILES = ("grpo_qwen25_7b_A3.yaml", "grpo_qwen25_32b_A3.yaml")
-
-
-def package(name: str, path: str) -> ModuleType:
-    """Make a package importable without its __init__, which imports Ray and Megatron."""
-    module = ModuleType(name)
-    module.__path__ = [path]
-    sys.modules[name] = module
-    return module
 
 
 def shuffles(config_class: type, file: str) -> bool:
@@ -32,14 +23,13 @@ def shuffles(config_class: type, file: str) -> bool:
     return bool(config_class(settings | {key: True}).shuffle_mini_batch)
 
 
-def main() -> dict[str, bool]:
-    package("mindspeed_rl", "mindspeed_rl")
-    package("mindspeed_rl.config_cls", "mindspeed_rl/config_cls")
-    package("mindspeed_rl.utils", "mindspeed_rl/utils").Loggers = logging.getLogger
-    found = importlib.import_module("mindspeed_rl.config_cls.rl_config").RLConfig
-    return {file: shuffles(found, file) for file in FILES}
+def main() -> dict[str, Any]:
+    make_packages("mindspeed_rl", "mindspeed_rl.config_cls")  # their own __init__ imports Ray and Megatron
+    make_module("mindspeed_rl.utils", Loggers=logging.getLogger)
+    config_class = importlib.import_module("mindspeed_rl.config_cls.rl_config").RLConfig
+    found = {file: shuffles(config_class, file) for file in FILES}
+    return {"fault": not all(found.values()), "shuffles": found}
 
 
 if __name__ == "__main__":
-    found = main()
-    print(json.dumps({"fault": not all(found.values()), "shuffles": found}))
+    show(main)

@@ -9,15 +9,9 @@ to an engine that notes what it is asked for. vLLM empties the cache in `reset_p
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
-
-os.environ |= {
-    "WORLD_SIZE": "1", "RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29557",
-    "VLLM_USE_V1": "1", "VLLM_PLUGINS": "",
-}  # fmt: skip
 
 import torch
 import torch_npu
@@ -25,7 +19,10 @@ from verl.workers.sharding_manager import fsdp_vllm
 from witness_common import HasEngine, make_vllm_rollout, only_rank, show
 
 STAND_INS = ("npu",)
-ENVIRONMENT = {"VLLM_VERSION": "0.9.1", "HF_HUB_OFFLINE": "0"}
+ENVIRONMENT = {
+    "WORLD_SIZE": "1", "RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29557",
+    "VLLM_USE_V1": "1", "VLLM_PLUGINS": "", "VLLM_VERSION": "0.9.1", "HF_HUB_OFFLINE": "0",
+}  # fmt: skip
 
 torch_npu._C._NPUTaskGroupHandle = object  # a type that vllm_ascend names; the stand-in has no graphs
 EMPTIES = {"reset_prefix_cache", "sleep"}

@@ -11,25 +11,25 @@ was never stopped. What is compared is the model's parameter, to the bit.
 
 from __future__ import annotations
 
-import os
 import sys
-from types import SimpleNamespace
 from typing import Any
 
 from witness_common import (
-    distributed_model,
-    distributed_optimizer,
     fit_later_torch,
     join_ranks,
     make_apex,
     run_ranks,
     show,
+    swap_optimizer_states,
+    through_checkpoint,
     train,
+    verls_format,
+    weights_and_optimizer,
 )
 
 STAND_INS = ("npu",)
 
-RANKS, SIZE = 2, 512
+RANKS = 2
 
 
 def adam(
@@ -56,35 +56,19 @@ def of_the_tree() -> None:
     from mindspeed.core.optimizer.swap_optimizer import swap_optimizer
 
     swap_optimizer.npu_apply_fused_adamw_v2 = adam
-    swap_optimizer.get_args = lambda: SimpleNamespace(swap_optimizer_times=16)  # MindSpeed's default
-    adamw.AdamW.step = swap_optimizer.swap_adamw_step
-    for module in (megatron.core.optimizer, distrib_optimizer):
-        module.Adam = adamw.AdamW
-        module.DistributedOptimizer = swap_optimizer.SwapDistributedOptimizer
+    megatron.core.optimizer.Adam = distrib_optimizer.Adam = adamw.AdamW
+    swap_optimizer_states(swap_optimizer, adamw.AdamW)
     fit_later_torch()
-
-
-def made() -> tuple[Any, Any]:
-    """Return the same model of one parameter each time, with its optimizer."""
-    import torch
-
-    weight = torch.randn(SIZE, generator=torch.Generator().manual_seed(0)).bfloat16()
-    model = distributed_model({"weight": weight}, bf16=True, params_dtype=torch.bfloat16)
-    return model, distributed_optimizer(model)
 
 
 def sharded(module: Any, optimizer: Any, rank: int, is_loading: bool = False) -> dict[str, Any]:
     """Return the state to save, and the state to load it into."""
     from megatron.core.dist_checkpointing import ShardedTensor
-    from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
 
     model = {"weight": ShardedTensor.from_rank_offsets("weight", module.weight, replica_id=(0, 0, rank))}
-    options: dict[str, Any] = {}
-    if hasattr(
-        DistributedOptimizer, "sharded_param_state_dp_reshardable"
-    ):  # core 0.14 on: verl's default format
-        metadata = {"distrib_optim_sharding_type": "dp_reshardable", "chained_optim_avoid_prefix": True}
-        options = {"is_loading": is_loading, "metadata": metadata}
+    options = verls_format()
+    if options:
+        options["is_loading"] = is_loading
     return {"model": model, "optimizer": optimizer.sharded_state_dict(model, **options)}
 
 
@@ -92,24 +76,19 @@ def run_rank(folder: str) -> dict[str, Any]:
     """Train, save, load and continue training."""
     of_the_tree()
     import torch
-    from megatron.core import dist_checkpointing, mpu
+    from megatron.core import mpu
 
     rank = join_ranks(folder)
     mpu.initialize_model_parallel()
-    model, optimizer = made()
+    model, optimizer = weights_and_optimizer()
     for size in (1.0, 2.0, 3.0):
         train(model, optimizer, size)
-    checkpoint = os.path.join(folder, "checkpoint")
-    os.makedirs(checkpoint, exist_ok=True)
-    torch.distributed.barrier()
     try:
         saved = sharded(model.module, optimizer, rank)
     except (AttributeError, RuntimeError) as error:
         return {"error": str(error)}
-    dist_checkpointing.save(saved, checkpoint)
-    torch.distributed.barrier()
-    other, fresh = made()
-    loaded = dist_checkpointing.load(sharded(other.module, fresh, rank, is_loading=True), checkpoint)
+    other, fresh = weights_and_optimizer()
+    loaded = through_checkpoint(folder, saved, lambda: sharded(other.module, fresh, rank, is_loading=True))
     other.module.load_state_dict(loaded["model"])
     fresh.load_state_dict(loaded["optimizer"])
     same = torch.equal(model.module.weight, other.module.weight)

@@ -8,7 +8,6 @@ rank by number (megatron/core/optimizer/distrib_optimizer.py:688@a845aa7), since
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Any
 
@@ -22,7 +21,9 @@ from witness_common import (
     make_apex,
     run_ranks,
     show,
+    through_checkpoint,
     train,
+    verls_format,
 )
 
 STAGES = 2
@@ -85,19 +86,12 @@ def decay(optimizer: Any) -> dict[str, float]:
 def sharded(stage: int, model: Any, optimizer: Any, **given: Any) -> dict[str, Any]:
     """Return the saved and loaded state, in the form that verl expects."""
     from megatron.core.dist_checkpointing import ShardedTensor
-    from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
 
-    if hasattr(DistributedOptimizer, "checkpoint_fully_reshardable_formats"):  # since Megatron-core 0.14
-        given["metadata"] = {  # verl/utils/checkpoint/megatron_checkpoint_manager.py:409@7aed6b2
-            "distrib_optim_sharding_type": "dp_reshardable",
-            "singleton_local_shards": False,
-            "chained_optim_avoid_prefix": True,
-        }
     state = {
         name: ShardedTensor.from_rank_offsets(f"stage{stage}.{name}", one, replica_id=(0, 0, 0))
         for name, one in model.module.named_parameters()
     }
-    return {"model": state, "optimizer": optimizer.sharded_state_dict(state, **given)}
+    return {"model": state, "optimizer": optimizer.sharded_state_dict(state, **given, **verls_format())}
 
 
 def run_stage(folder: str) -> dict[str, Any]:
@@ -105,7 +99,7 @@ def run_stage(folder: str) -> dict[str, Any]:
     make_apex(FusedAdam=FusedAdam)
     cpu_cuda.install()
     with OnCpu():
-        from megatron.core import dist_checkpointing, mpu
+        from megatron.core import mpu
 
         fit_later_torch()
         stage = join_ranks(folder)
@@ -114,13 +108,10 @@ def run_stage(folder: str) -> dict[str, Any]:
         for _ in range(2):
             train(model, optimizer)
             scheduler.step(1)
-        checkpoint = os.path.join(folder, "checkpoint")
-        os.makedirs(checkpoint, exist_ok=True)
-        torch.distributed.barrier()
-        dist_checkpointing.save(sharded(stage, model, optimizer), checkpoint)
-        torch.distributed.barrier()
         other, fresh, after = made(stage)
-        loaded = dist_checkpointing.load(sharded(stage, other, fresh, is_loading=True), checkpoint)
+        loaded = through_checkpoint(
+            folder, sharded(stage, model, optimizer), lambda: sharded(stage, other, fresh, is_loading=True)
+        )
         fresh.load_state_dict(loaded["optimizer"])
         after.step(2)
         return {"saved": decay(optimizer), "resumed": decay(fresh)}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -70,6 +71,36 @@ def join_ranks(folder: str) -> int:
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world)
     return rank
+
+
+def fork_ranks(count: int, target: Callable[..., Any], seconds: float) -> list[Any]:
+    """Return what `target` returns on each of the ranks: forks of this process, so imports are made once.
+
+    `target` gets its rank and a folder that all share.
+    """
+    import torch
+
+    fork = multiprocessing.get_context("fork")
+    with tempfile.TemporaryDirectory() as folder:
+
+        def run(rank: int) -> None:
+            os.environ |= {"RANK": str(rank), "LOCAL_RANK": "0", "WORLD_SIZE": str(count)}
+            join_ranks(folder)
+            Path(folder, f"{rank}.json").write_text(json.dumps(target(rank, folder)))
+            torch.distributed.barrier()  # a group's store lives in its first rank
+
+        ranks = [fork.Process(target=run, args=(rank,), daemon=True) for rank in range(count)]
+        for rank in ranks:
+            rank.start()
+        end = time.monotonic() + seconds
+        for rank in ranks:
+            rank.join(max(0.0, end - time.monotonic()))
+        codes = [rank.exitcode for rank in ranks]
+        for rank in ranks:
+            rank.kill()
+        if any(code != 0 for code in codes):
+            raise RuntimeError(f"the ranks ended with {codes}")
+        return [json.loads(Path(folder, f"{rank}.json").read_text()) for rank in range(count)]
 
 
 def make_packages(*names: str) -> None:
@@ -142,6 +173,53 @@ def train(model: Any, optimizer: Any, size: float = 1.0) -> None:
     sum(one.sum() for one in model.module.parameters()).mul(size).backward()
     model.finish_grad_sync()
     optimizer.step()
+
+
+def through_checkpoint(folder: str, state: Any, make_target: Callable[[], Any]) -> Any:
+    """Save each rank's state as a distributed checkpoint, and load it into that of `make_target`."""
+    import torch
+    from megatron.core import dist_checkpointing
+
+    checkpoint = os.path.join(folder, "checkpoint")
+    os.makedirs(checkpoint, exist_ok=True)
+    torch.distributed.barrier()
+    dist_checkpointing.save(state, checkpoint)
+    torch.distributed.barrier()
+    return dist_checkpointing.load(make_target(), checkpoint)
+
+
+def verls_format() -> dict[str, Any]:
+    """Return what verl gives an optimizer's sharded_state_dict for its format: nothing before Megatron-core 0.14."""
+    from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
+
+    if not hasattr(DistributedOptimizer, "checkpoint_fully_reshardable_formats"):
+        return {}
+    metadata = {  # verl/utils/checkpoint/megatron_checkpoint_manager.py:409@7aed6b2
+        "distrib_optim_sharding_type": "dp_reshardable",
+        "singleton_local_shards": False,
+        "chained_optim_avoid_prefix": True,
+    }
+    return {"metadata": metadata}
+
+
+def swap_optimizer_states(swap_optimizer: Any, adam: Any) -> None:
+    """Install a MindSpeed's SwapDistributedOptimizer, and its step in the optimizer `adam`."""
+    import megatron.core.optimizer
+    from megatron.core.optimizer import distrib_optimizer
+
+    swap_optimizer.get_args = lambda: SimpleNamespace(swap_optimizer_times=16)  # MindSpeed's default
+    adam.step = swap_optimizer.swap_adamw_step
+    for module in (megatron.core.optimizer, distrib_optimizer):
+        module.DistributedOptimizer = swap_optimizer.SwapDistributedOptimizer
+
+
+def weights_and_optimizer() -> tuple[Any, Any]:
+    """Return the same bfloat16 model each time, with 512 weights for two ranks, and its optimizer."""
+    import torch
+
+    weight = torch.randn(512, generator=torch.Generator().manual_seed(0)).bfloat16()
+    model = distributed_model({"weight": weight}, bf16=True, params_dtype=torch.bfloat16)
+    return model, distributed_optimizer(model)
 
 
 def fit_later_torch() -> None:
@@ -431,6 +509,73 @@ def actor_batch(tokens: Any, mask: Any, old: Any, advantages: Any, **facts: Any)
         "old_log_probs": old.clone(), "advantages": advantages,
     }  # fmt: skip
     return DataProto.from_dict(tensors=tensors, meta_info=facts)
+
+
+def dapo_trainer(
+    prompts: str,
+    *,
+    samples: int,
+    train: int,
+    steps: int,
+    filtered: bool,
+    generations: int = 1,
+    **options: Any,
+) -> Any:
+    """Return the state that verl_npu 2.3.0's RayDAPOTrainer.fit reads, with a rollout and a reward of its own.
+
+    Args:
+        prompts: One letter each; all responses to "b" get the same reward, so a filter drops its group.
+        samples: Responses to a prompt.
+        train: Prompts of an update.
+        filtered: Whether groups with equal rewards are dropped.
+        generations: At most as many batches are generated for an update; 0 for any number.
+        options: More keys of the section `trainer`.
+    """
+    import numpy as np
+    import torch
+    from omegaconf import OmegaConf
+    from verl import DataProto
+
+    def generate(batch: Any) -> Any:
+        tensors = {
+            "responses": torch.zeros(len(batch), 1, dtype=torch.int64),
+            "attention_mask": torch.ones(len(batch), 3, dtype=torch.int64),
+        }
+        return DataProto.from_single_dict(tensors, meta_info={"timing": {}})
+
+    def reward(batch: Any, return_dict: bool) -> dict[str, Any]:
+        seen: dict[str, int] = {}
+        scores = []
+        for prompt in batch.non_tensor_batch["prompt"]:
+            seen[prompt] = seen.get(prompt, 0) + 1
+            scores.append(0.0 if prompt == "b" else float(seen[prompt]))
+        return {"reward_tensor": torch.tensor(scores)[:, None], "reward_extra_info": {"acc": scores}}
+
+    usual = {
+        "project_name": "p", "experiment_name": "e", "logger": ["console"], "val_before_train": False,
+        "profile_steps": None, "profile_continuous_steps": False, "total_epochs": 1,
+    }  # fmt: skip
+    filter_groups = {"enable": filtered, "metric": "acc", "max_num_gen_batches": generations}
+    config = {
+        "trainer": {**usual, **options},
+        "actor_rollout_ref": {"rollout": {"n": samples}, "actor": {"loss_agg_mode": "token-mean"}},
+        "data": {"train_batch_size": train},
+        "algorithm": {
+            "adv_estimator": "grpo", "use_kl_in_reward": False, "gamma": 1.0, "lam": 1.0,
+            "filter_groups": filter_groups,
+        },
+    }  # fmt: skip
+    letters, size = np.array(list(prompts), dtype=object), len(prompts)
+    names = ("input_ids", "attention_mask", "position_ids")
+    batch = {name: torch.zeros(size, 2, dtype=torch.int64) for name in names}
+    return SimpleNamespace(
+        config=OmegaConf.create(config), total_training_steps=steps,
+        train_dataloader=[{**batch, "raw_prompt_ids": letters, "prompt": letters}],
+        actor_rollout_wg=SimpleNamespace(generate_sequences=generate), reward_fn=reward, val_reward_fn=None,
+        resource_pool_manager=SimpleNamespace(get_n_gpus=lambda: 1), use_rm=False, use_critic=False,
+        use_reference_policy=False, _load_checkpoint=lambda: None, _start_profiling=lambda _: None,
+        _stop_profiling=lambda _: None,
+    )  # fmt: skip
 
 
 def by_the_formula(layer: Any, x: Any) -> Any:
