@@ -105,6 +105,14 @@ def test_an_interpreter_that_can_not_is_named_with_what_to_do(
     assert "npu-rl setup --python PATH" in judgement.unchecked[VALUES]
 
 
+def test_an_interpreter_that_takes_too_long_is_not_one_that_lacks_what_it_warns_of(
+    code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trainer_probe, "_SECONDS", 0.5)
+    judgement = judged(code, python=script(tmp_path, "echo UserWarning >&2; sleep 60"))
+    assert "did not end within 0.5 seconds: UserWarning" in judgement.unchecked[VALUES]
+
+
 def test_an_interpreter_that_is_not_there(code: Path) -> None:
     assert VALUES in judged(code, python="/nowhere/python").unchecked
 

@@ -161,7 +161,7 @@ def ask(
     try:
         done = run_quietly([python, str(_CHILD), json.dumps(request)], environment, Path(os.sep), _SECONDS)
     except NpuRlError as error:
-        return {"unrun": error.why or error.what}
+        return {"unrun": f"{error.what}: {error.why}"}
     answers = [line[len(_MARK) :] for line in done.stdout.splitlines() if line.startswith(_MARK)]
     if not answers:
         last = (done.stderr.strip() or f"exit status {done.code}").splitlines()[-1]
