@@ -2,11 +2,10 @@
 
     python run_vllm_rollout.py JOB
 
-JOB and the output are JSON: {jobs: a list of keys of RolloutConfig, omega: whether engine_kwargs is to be OmegaConf's,
-world: ranks, meet: whether the engines shall find each other, ascend: on vllm-ascend's platform, blocks: see `sizes`,
-keeps room: whether the engine's scheduler says so}; {ranks: for each a
-list of {engine: the arguments that vLLM's own `LLM` made of upstream's call, met: see `meet`} or {error: type and
-text}, occupied: ports at which somebody listens already}.
+JOB and the output are JSON: {jobs: a list of keys of RolloutConfig, world: ranks, meet: whether the engines shall find
+each other, ascend: on vllm-ascend's platform, blocks: see `sizes`, keeps room: whether the engine's scheduler says so};
+{ranks: for each a list of {step: the tokens of a step that vLLM's own `LLM` made of upstream's call, met: see `meet`}
+or {error: type and text}, occupied: ports at which somebody listens already}.
 
 Everything up to the engine is real. The engine itself needs a device; in its place are the lines of vLLM by which it
 and its worker find the other copies of the model (vllm/v1/engine/llm_engine.py:77, vllm/worker/worker.py@v0.9.1).
@@ -21,25 +20,8 @@ import socket
 import subprocess
 import sys
 import tempfile
-from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
-
-TOLD = (
-    "model",
-    "tensor_parallel_size",
-    "distributed_executor_backend",
-    "enable_expert_parallel",
-    "additional_config",
-    "enable_prefix_caching",
-    "disable_custom_all_reduce",
-    "enable_sleep_mode",
-    "max_num_seqs",
-    "max_num_batched_tokens",
-    "dtype",
-    "seed",
-    "swap_space",
-)
 
 
 def main(job: dict[str, Any]) -> dict[str, Any]:
@@ -100,7 +82,6 @@ def be_a_rank(job: dict[str, Any], store: str) -> list[dict[str, Any]]:
 
 
 def attempt(config: dict[str, Any], job: dict[str, Any]) -> dict[str, Any]:
-    from omegaconf import OmegaConf
     from verl.workers.config import RolloutConfig
     from verl.workers.rollout.vllm_rollout import vllm_rollout_spmd
     from vllm.entrypoints.llm import LLMEngine
@@ -108,11 +89,9 @@ def attempt(config: dict[str, Any], job: dict[str, Any]) -> dict[str, Any]:
     seen: dict[str, Any] = {}
 
     def without_a_device(engine_args: Any, usage_context: Any) -> Any:
-        told = {name: getattr(engine_args, name) for name in TOLD}
-        json.dumps(told)  # a TypeError for what is no plain value
-        seen["engine"] = told
+        seen["step"] = engine_args.max_num_batched_tokens
         if job.get("meet"):
-            seen["met"] = meet(engine_args, job.get("patience", 60))
+            seen["met"] = meet(engine_args)
         scheduler = SimpleNamespace(keeps_room=job.get("keeps room", False))
         core = SimpleNamespace(engine_core=SimpleNamespace(scheduler=scheduler))
         return SimpleNamespace(vllm_config=sizes(engine_args, job.get("blocks")), engine_core=core)
@@ -120,8 +99,6 @@ def attempt(config: dict[str, Any], job: dict[str, Any]) -> dict[str, Any]:
     LLMEngine.from_engine_args = without_a_device
     told = {"prompt_length": 64, "response_length": 64, "tensor_model_parallel_size": 1, "dtype": "float32"}
     told |= {"free_cache_engine": False, "load_format": "dummy", "max_num_batched_tokens": 256, **config}
-    if job.get("omega") and "engine_kwargs" in told:
-        told["engine_kwargs"] = OmegaConf.create(told["engine_kwargs"])
     try:
         vllm_rollout_spmd.vLLMRollout(
             "a-model",
@@ -150,14 +127,11 @@ def sizes(engine_args: Any, blocks: int | None) -> Any:
     )
 
 
-def meet(engine_args: Any, patience: int) -> dict[str, Any]:
-    """The engine's group of copies, then the worker's groups, in that order and by vLLM's own code.
-
-    patience: seconds that a copy waits for the others, instead of torch's half an hour.
-    """
+def meet(engine_args: Any) -> dict[str, Any]:
+    """The engine's group of copies, then the worker's groups, in that order and by vLLM's own code."""
     from vllm import envs
     from vllm.config import CompilationConfig, ParallelConfig, set_current_vllm_config
-    from vllm.distributed import parallel_state, utils
+    from vllm.distributed import parallel_state
 
     config = ParallelConfig(
         tensor_parallel_size=engine_args.tensor_parallel_size,
@@ -173,11 +147,7 @@ def meet(engine_args: Any, patience: int) -> dict[str, Any]:
         "agree": config.data_parallel_master_port == envs.VLLM_DP_MASTER_PORT,
     }
     if config.data_parallel_size > 1:
-        utils._get_default_timeout = lambda backend: timedelta(seconds=patience)
-        try:
-            copies = config.stateless_init_dp_group()
-        except RuntimeError as error:  # torch's DistStoreError is one
-            return {**found, "refused": str(error)}
+        copies = config.stateless_init_dp_group()
         # `LLMEngine.has_unfinished_requests`: the last copy still has answers to write, so all go on.
         last = config.data_parallel_rank == config.data_parallel_size - 1
         found["unfinished"] = [config.has_unfinished_dp(copies, mine) for mine in (False, last)]

@@ -20,13 +20,11 @@ SLUG = "rollout-dp-groups"
 
 
 def copies(
-    code: Path, *, world: int, tensor: int, patience: int = 60, ascend: bool = False, **named: Any
+    code: Path, *, world: int, tensor: int, ascend: bool = False, **named: Any
 ) -> tuple[list[dict[str, Any]], list[int]]:
     """Per rank how its engine and worker found the others, or the error; and the ports at which somebody listened."""
-    job = {
-        "world": world, "meet": True, "patience": patience, "ascend": ascend,
-        "jobs": [{"tensor_model_parallel_size": tensor}],
-    }  # fmt: skip
+    jobs = [{"tensor_model_parallel_size": tensor}]
+    job = {"world": world, "meet": True, "ascend": ascend, "jobs": jobs}
     if not ascend:
         named["VLLM_PLUGINS"] = ""
     found = run(HERE / "run_vllm_rollout.py", code, json.dumps(job), npu=ascend, **named)
