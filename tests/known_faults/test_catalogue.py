@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import json
 import os
+import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from npu_rl.recipes.faults.verdict import (
     judge_files,
     judge_tree,
 )
-from npu_rl.recipes.faults.witness_run import required_packages, witness_variables
+from npu_rl.recipes.faults.witness_run import HAS_NONE, required_packages, run_witness, witness_variables
 from npu_rl.stack.patches.parse_patch import parse_patch
 from npu_rl.stack.patches.patch_header import parse_header
 from tests.in_process import run_here
@@ -149,6 +151,21 @@ def test_the_line_counts_apart_what_another_strategy_reaches(
     (tmp_path / "sums.py").write_text("def add: five")
     line = count_line(judge_tree(tmp_path, [fault]), strategy)
     assert line == f"known faults: 1, 1 in this code: 0 patched, {counts}"
+
+
+def test_a_witness_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    """It may be installed where its user can't write."""
+    script = tmp_path / "witnesses" / "a-fault.py"
+    script.parent.mkdir()
+    shutil.copy(witnesses_root() / "witness_common.py", script.parent)
+    script.write_text("from witness_common import show\nshow(lambda: {'fault': False, 'of': 2})\n")
+    found = run_witness(script, tmp_path, sys.executable)
+    assert (found.state, found.figures) == (HAS_NONE, {"of": 2})
+    assert sorted(path.name for path in tmp_path.rglob("*")) == [
+        "a-fault.py",
+        "witness_common.py",
+        "witnesses",
+    ]
 
 
 def test_required_packages_are_those_of_the_extra_and_of_those_that_it_requires() -> None:
