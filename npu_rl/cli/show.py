@@ -73,14 +73,6 @@ def say_text(text: str) -> None:
     sys.stdout.write(printable(text))
 
 
-def say_paged(text: str) -> None:
-    """Print a long result, in the user's pager on a terminal."""
-    from npu_rl.common.pager import page
-
-    if not page(printable(text)):
-        say_text(text)
-
-
 def say_ids(lock: Lock, digest: str | None = None) -> None:
     """Print a lock's tree and commit, and the digest of its file if that is known."""
     say(f"tree   {lock.tree}")

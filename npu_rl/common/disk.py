@@ -6,7 +6,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import re
 import shutil
 import stat
 import sys
@@ -20,7 +19,6 @@ from typing import Any
 from npu_rl.common.environment_variables import STORE
 from npu_rl.common.errors import HostError, UsageError
 
-_TEMPORARY = re.compile(r"\.(.{1,60})\.[0-9a-f]{12}")
 _FREE = "Free some space on that disk, then run again."
 _ELSEWHERE = "put the store on another disk: export NPU_RL_STORE=/DIR"
 _OWNER = "Check who owns the folder, or choose another."
@@ -218,12 +216,6 @@ def write_atomically(
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()
-
-
-def written_name(temporary: str) -> str | None:
-    """Return the name of the file that `write_atomically` was writing, from its temporary file's; None of others."""
-    found = _TEMPORARY.fullmatch(temporary)
-    return None if found is None else found[1]
 
 
 def _take_after(handle: int, like: Path) -> None:

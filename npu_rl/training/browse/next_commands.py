@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from npu_rl.common.environment_variables import RUNS
-from npu_rl.training.record.recorded_run import NEW, UNKNOWN, RecordedRun
+from npu_rl.training.record.recorded_run import UNKNOWN, RecordedRun
 
 
 def next_commands(run: RecordedRun, given: str = "", workspace: str = "") -> list[str]:
@@ -81,9 +81,5 @@ def _commands(run: RecordedRun, given: str) -> Iterator[tuple[str, str]]:
         yield _resume_anywhere(run, given), f"continue from its checkpoint of step {step}"
     if run.points:
         yield f"npu-rl report {name}", "its report as one HTML file"
-    if run.sample_files():
-        yield f"npu-rl runs samples {name} --order worst", "its responses of the lowest reward"
     if step is not None and (run.state == "done" or (run.state == "failed" and not unfinished)):
         yield f"npu-rl weights export {name} {shlex.quote(run.name + '-hf')}", f"its model of step {step}"
-    if run.state in ("failed", "killed", "stopped", NEW) and step is None:
-        yield f"npu-rl runs rm {name}", "remove it: it has no checkpoint"

@@ -17,7 +17,7 @@ SECONDS = 10.0  # for npu-smi and the interpreter
 
 
 @dataclass(frozen=True)
-class Host:
+class HostDescription:
     """A host.
 
     Attributes:
@@ -57,7 +57,7 @@ def describe_host(
     root: Path = Path("/"),
     environ: Mapping[str, str] | None = None,
     seconds: float = SECONDS,
-) -> Host:
+) -> HostDescription:
     """Describe a host, read-only; no device is opened.
 
     Args:
@@ -72,4 +72,4 @@ def describe_host(
         if isinstance(python, str):
             python = pool.submit(read_python, python, environ, seconds).result()
         files = {name: place for name, (_, place) in versions(base, environ).items()}
-        return Host(base, environ, host_facts(base, environ), files, smi.result(), python)
+        return HostDescription(base, environ, host_facts(base, environ), files, smi.result(), python)

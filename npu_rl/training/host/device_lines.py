@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from npu_rl.training.host.describe_host import Host
+from npu_rl.training.host.describe_host import HostDescription
 from npu_rl.training.host.line import NOTE, RED, UNKNOWN, DoctorLine, shortened
 from npu_rl.training.host.machines import MachineKind, machine_kind
 from npu_rl.training.host.wanted_host import WantedHost
@@ -13,7 +13,9 @@ _SMI = "npu-smi info"
 _PER_GB = 1e9 / (1 << 20)  # npu-smi's MB in 10^9 bytes
 
 
-def device_lines(host: Host, wanted: WantedHost, kind: MachineKind, device: str) -> Iterator[DoctorLine]:
+def device_lines(
+    host: HostDescription, wanted: WantedHost, kind: MachineKind, device: str
+) -> Iterator[DoctorLine]:
     """Yield the lines on devices, for a host that has devices or should have. device: npu, cuda or cpu."""
     yield _machine(host, wanted, kind, device)
     if device == "cpu":
@@ -26,7 +28,7 @@ def device_lines(host: Host, wanted: WantedHost, kind: MachineKind, device: str)
     yield _visible(host, wanted, device)
 
 
-def _machine(host: Host, wanted: WantedHost, kind: MachineKind, device: str) -> DoctorLine:
+def _machine(host: HostDescription, wanted: WantedHost, kind: MachineKind, device: str) -> DoctorLine:
     asked = machine_kind(wanted.kind).title if wanted.kind else ""
     state, fix = "", ""
     if host.kind == "950":
@@ -45,7 +47,7 @@ def _machine(host: Host, wanted: WantedHost, kind: MachineKind, device: str) -> 
     return DoctorLine("machine", "machine", found, want, f"{_SMI}; ls /dev/davinci* /dev/nvidia*", fix, state)
 
 
-def _count(host: Host, wanted: WantedHost, kind: MachineKind, *, npu: bool) -> DoctorLine:
+def _count(host: HostDescription, wanted: WantedHost, kind: MachineKind, *, npu: bool) -> DoctorLine:
     name, found = ("davinci", host.facts["npus"]) if npu else ("nvidia", host.facts["gpus"])
     usual = kind.get("devices")
     counts, who = (usual.value, usual.source) if usual else ([], "")
@@ -71,7 +73,7 @@ def _count(host: Host, wanted: WantedHost, kind: MachineKind, *, npu: bool) -> D
     return DoctorLine("devices", "devices", text, want, command, fix if red else "", state, stops)
 
 
-def _control_files(host: Host) -> DoctorLine:
+def _control_files(host: HostDescription) -> DoctorLine:
     missing = [f"/dev/{name}" for name in host.facts["control_missing"]]
     return DoctorLine(
         "device-files",
@@ -83,7 +85,7 @@ def _control_files(host: Host) -> DoctorLine:
     )
 
 
-def _npu_smi(host: Host) -> DoctorLine:
+def _npu_smi(host: HostDescription) -> DoctorLine:
     smi = host.smi
     if not smi.problem:
         return DoctorLine("npu-smi", "npu-smi", f"{smi.version}, {len(smi.chips)} chips", "a table", _SMI)
@@ -93,7 +95,7 @@ def _npu_smi(host: Host) -> DoctorLine:
     return DoctorLine("npu-smi", "npu-smi", smi.problem, "a table", _SMI, fix, RED if smi.place else UNKNOWN)
 
 
-def _chips(host: Host, wanted: WantedHost, kind: MachineKind) -> Iterator[DoctorLine]:
+def _chips(host: HostDescription, wanted: WantedHost, kind: MachineKind) -> Iterator[DoctorLine]:
     chips = host.smi.chips
     if not chips:
         return
@@ -128,7 +130,7 @@ def _chips(host: Host, wanted: WantedHost, kind: MachineKind) -> Iterator[Doctor
     yield DoctorLine("holders", "processes on devices", shortened(holders) or "none", "none", _SMI, fix)
 
 
-def _visible(host: Host, wanted: WantedHost, device: str) -> DoctorLine:
+def _visible(host: HostDescription, wanted: WantedHost, device: str) -> DoctorLine:
     name = "ASCEND_RT_VISIBLE_DEVICES" if device == "npu" else "CUDA_VISIBLE_DEVICES"
     value = host.environ.get(name)
     need = wanted.dies or host.facts["npus" if device == "npu" else "gpus"]

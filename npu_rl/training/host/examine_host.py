@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from npu_rl.common.masking import Secrets, masked_data, masked_text
-from npu_rl.training.host.describe_host import Host
+from npu_rl.training.host.describe_host import HostDescription
 from npu_rl.training.host.device_lines import device_lines
 from npu_rl.training.host.line import OK, RED, STATES, DoctorLine
 from npu_rl.training.host.machines import MachineKind, machine_kind
@@ -27,7 +27,7 @@ class DoctorReport:
         against: What the host was compared with.
     """
 
-    host: Host
+    host: HostDescription
     against: str
     lines: tuple[DoctorLine, ...]
 
@@ -57,7 +57,7 @@ class DoctorReport:
         return masked_text(Secrets.of(self.host.environ).mask("\n".join([*rows, counts]) + "\n"))
 
 
-def examine_host(host: Host, wanted: WantedHost, runs: Path | None = None) -> DoctorReport:
+def examine_host(host: HostDescription, wanted: WantedHost, runs: Path | None = None) -> DoctorReport:
     """Compare a host with its requirements and those of its kind of machine.
 
     Args:
@@ -77,7 +77,7 @@ def examine_host(host: Host, wanted: WantedHost, runs: Path | None = None) -> Do
     return DoctorReport(host, f"{against or 'no recipe and no manifest'}; {kind.title}", tuple(lines))
 
 
-def _kind(host: Host, wanted: WantedHost) -> MachineKind:
+def _kind(host: HostDescription, wanted: WantedHost) -> MachineKind:
     """Return the kind of machine to compare with: the detected one, or the wanted one if it can't be detected."""
     seen = host.kind in ("a2", "a3", "950", "cuda")
     wrong = wanted.device and wanted.device != "npu" and host.kind in _NPUS

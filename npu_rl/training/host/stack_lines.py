@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from npu_rl.training.host.describe_host import Host
+from npu_rl.training.host.describe_host import HostDescription
 from npu_rl.training.host.line import NOTE, RED, UNKNOWN, DoctorLine
 from npu_rl.training.host.machines import MachineKind
 from npu_rl.training.host.version_order import is_older, same_version
@@ -28,7 +28,7 @@ _SCRIPTS = {
 }
 
 
-def stack_lines(host: Host, wanted: WantedHost, kind: MachineKind) -> Iterator[DoctorLine]:
+def stack_lines(host: HostDescription, wanted: WantedHost, kind: MachineKind) -> Iterator[DoctorLine]:
     """Yield the lines on Ascend's stack of a host."""
     yield _at_least(host, wanted, "driver")
     yield _at_least(host, wanted, "firmware")
@@ -40,7 +40,7 @@ def stack_lines(host: Host, wanted: WantedHost, kind: MachineKind) -> Iterator[D
     yield _libraries(host)
 
 
-def gpu_stack_lines(host: Host, wanted: WantedHost) -> Iterator[DoctorLine]:
+def gpu_stack_lines(host: HostDescription, wanted: WantedHost) -> Iterator[DoctorLine]:
     """Yield the lines on NVIDIA's stack of a host."""
     yield _at_least(host, wanted, "gpu_driver")
     found, asked = host.facts["cuda"], wanted.versions.get("cuda")
@@ -58,7 +58,7 @@ def gpu_stack_lines(host: Host, wanted: WantedHost) -> Iterator[DoctorLine]:
     )
 
 
-def _at_least(host: Host, wanted: WantedHost, fact: str) -> DoctorLine:
+def _at_least(host: HostDescription, wanted: WantedHost, fact: str) -> DoctorLine:
     """Return the line on a minimum version that the stack requires of the host."""
     name = fact.removeprefix("gpu_")
     found, asked = host.facts[fact], wanted.versions.get(name)
@@ -74,7 +74,7 @@ def _at_least(host: Host, wanted: WantedHost, fact: str) -> DoctorLine:
     return DoctorLine(name, name, found or "not found", want, command, fix, state)
 
 
-def _exactly(host: Host, wanted: WantedHost, name: str, what: str) -> DoctorLine:
+def _exactly(host: HostDescription, wanted: WantedHost, name: str, what: str) -> DoctorLine:
     """Return the line on a part of CANN, whose version is the manifest's, or else the toolkit's."""
     found, asked = host.facts[name], wanted.versions.get(name)
     want = wanted.of_manifest(name)
@@ -92,7 +92,7 @@ def _exactly(host: Host, wanted: WantedHost, name: str, what: str) -> DoctorLine
     return DoctorLine(name, what, found or "not found", want, command, fix, state)
 
 
-def _kernels_for(host: Host, kind: MachineKind) -> Iterator[DoctorLine]:
+def _kernels_for(host: HostDescription, kind: MachineKind) -> Iterator[DoctorLine]:
     expected = kind.get("kernels")
     if expected is None or host.facts["cann"] is None:
         return
@@ -114,7 +114,7 @@ def _kernels_for(host: Host, kind: MachineKind) -> Iterator[DoctorLine]:
     )
 
 
-def _set_env(host: Host, part: str) -> DoctorLine:
+def _set_env(host: HostDescription, part: str) -> DoctorLine:
     """Return the line on a set_env.sh, which is sourced where its variable names a folder that is there."""
     variable, folders = _SCRIPTS[part]
     value = host.environ.get(variable, "")
@@ -135,7 +135,7 @@ def _set_env(host: Host, part: str) -> DoctorLine:
     )
 
 
-def _libraries(host: Host) -> DoctorLine:
+def _libraries(host: HostDescription) -> DoctorLine:
     configured = [
         line.strip()
         for conf in entries(host.root, "/etc/ld.so.conf.d")

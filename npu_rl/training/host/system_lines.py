@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from npu_rl.training.host.describe_host import Host
+from npu_rl.training.host.describe_host import HostDescription
 from npu_rl.training.host.line import NOTE, RED, UNKNOWN, DoctorLine
 from npu_rl.training.host.machines import MachineKind
 from npu_rl.training.host.wanted_host import WantedHost
@@ -18,7 +18,7 @@ _INTERFACES = ("HCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "
 
 
 def system_lines(
-    host: Host, wanted: WantedHost, kind: MachineKind, device: str, runs: Path | None
+    host: HostDescription, wanted: WantedHost, kind: MachineKind, device: str, runs: Path | None
 ) -> Iterator[DoctorLine]:
     """Yield the lines on a host's system, for training on npu, cuda or cpu."""
     yield _preload(host, wanted, npu=device == "npu")
@@ -33,7 +33,7 @@ def system_lines(
     yield from (_disk(kind, place) for place in dict.fromkeys([Path("/tmp"), *([runs] if runs else [])]))
 
 
-def _preload(host: Host, wanted: WantedHost, *, npu: bool) -> DoctorLine:
+def _preload(host: HostDescription, wanted: WantedHost, *, npu: bool) -> DoctorLine:
     value, who = host.environ.get("LD_PRELOAD", ""), "this shell"
     if "LD_PRELOAD" in wanted.env:
         value, who = wanted.env["LD_PRELOAD"], f"env.LD_PRELOAD of {wanted.recipe or wanted.manifest}"
@@ -52,7 +52,7 @@ def _preload(host: Host, wanted: WantedHost, *, npu: bool) -> DoctorLine:
     return DoctorLine("preload", "LD_PRELOAD", f"{found} ({who})", want, command, fix, state)
 
 
-def _files(host: Host, kind: MachineKind, device: str) -> DoctorLine:
+def _files(host: HostDescription, kind: MachineKind, device: str) -> DoctorLine:
     found, expected = host.facts["nofile"], kind["nofile"]
     few = found is not None and 0 <= found < expected.value
     want = f"{expected.value} or more ({expected.source})"
@@ -61,7 +61,7 @@ def _files(host: Host, kind: MachineKind, device: str) -> DoctorLine:
     return DoctorLine("nofile", "open files", _limit(found), want, "ulimit -n", fix if few else "", state)
 
 
-def _memlock(host: Host, kind: MachineKind) -> DoctorLine:
+def _memlock(host: HostDescription, kind: MachineKind) -> DoctorLine:
     found, expected = host.facts["memlock"], kind.get("memlock")
     short = expected is not None and found is not None and found >= 0
     want = f"unlimited ({expected.source})" if expected else ""
@@ -70,7 +70,7 @@ def _memlock(host: Host, kind: MachineKind) -> DoctorLine:
     return DoctorLine("memlock", "locked memory", _limit(found, "bytes"), want, "ulimit -l", fix, state)
 
 
-def _shm(host: Host, kind: MachineKind, device: str) -> DoctorLine:
+def _shm(host: HostDescription, kind: MachineKind, device: str) -> DoctorLine:
     found, expected = host.facts["shm"], kind["shm"]
     small = found is not None and found < expected.value
     want = f"{_size(expected.value)} or more ({expected.source})"
@@ -80,7 +80,7 @@ def _shm(host: Host, kind: MachineKind, device: str) -> DoctorLine:
     return DoctorLine("shm", "shared memory", size, want, "df -h /dev/shm", fix, state)
 
 
-def _interface(host: Host, wanted: WantedHost) -> DoctorLine:
+def _interface(host: HostDescription, wanted: WantedHost) -> DoctorLine:
     states = {
         name: read_text(host.root, f"/sys/class/net/{name}/operstate").strip() or "unknown"
         for name in entries(host.root, "/sys/class/net")

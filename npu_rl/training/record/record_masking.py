@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
@@ -71,16 +70,8 @@ _FILES = (
     "recipe.yaml",
 )
 _FOLDERS = ("hydra", "outputs", "stacks", "swanlog", "usage", "wandb", "workers")
-# What else is in the folder: patches are not masked, and the compiler of CANN writes into the trainer's folder.
-_OTHERS = ("drift.patch", "extra-info", "fusion_result.json", "kernel_meta", "phases.jsonl")
-_NODES_PART = re.compile(r"\.nodes\.json\.[0-9]{1,9}")  # of a driver that was killed (npu_rl_nodes.py)
 _BLOCK = 1 << 16  # bytes of lines that are searched together
 _LONGEST_LINE = 1 << 20
-
-
-def is_of_attempt(name: str) -> bool:
-    """Return whether npu-rl or the trainer writes a file or folder with this name in an attempt's folder."""
-    return name in _FILES or name in _FOLDERS or name in _OTHERS or bool(_NODES_PART.fullmatch(name))
 
 
 def mask_files(folder: Path, known: Secrets) -> None:
