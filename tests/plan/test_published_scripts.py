@@ -7,18 +7,24 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import pytest
 
+from npu_rl.common.process import CompletedCommand
+from npu_rl.common.python_roots import INJECTED
 from npu_rl.common.yaml_documents.document_kind import InvalidRecipe
 from npu_rl.common.yaml_documents.finding import Severity
-from npu_rl.recipes.judgement.judge import AssembledTree, judge
+from npu_rl.recipes.judgement import trainer_probe
+from npu_rl.recipes.judgement.judge import AssembledTree, Judgement, judge
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.recipes.sizing.model_config import shape_of
+from tests import hydra_in_process
 from tests.patchsets.flagship_tree import tree
 from tests.plan import published_scripts as published
 from tests.plan.published_scripts import TREES, Script
@@ -45,9 +51,14 @@ class Stack:
             if script.is_for_npus_only and script.is_ours and not script.has_critic:
                 yield script, published.HERE / f"{self.manifest}-{script.name}.yaml"
 
+    def judge(self, recipe: Path, *changes: str) -> Judgement:
+        """Judge a recipe, its values by the tree's own code."""
+        loaded = load_recipe(str(recipe), changes)
+        return judge(loaded, AssembledTree(self.code, self.manifest), find_python=lambda: sys.executable)
+
     def refusals(self, recipe: Path, *changes: str) -> dict[str, str]:
         """The rules that refuse a recipe, but for estimates of memory, which verl has no code for."""
-        found = judge(load_recipe(str(recipe), changes), AssembledTree(self.code, self.manifest)).findings
+        found = self.judge(recipe, *changes).findings
         memory = ("memory-", "kv-cache-")
         return {
             one.rule: f"{one.key}: {one.message}"
@@ -57,10 +68,40 @@ class Stack:
 
 
 @pytest.fixture(scope="module", params=sorted(TREES, reverse=True))
-def stack(request: pytest.FixtureRequest, upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> Stack:
+def stack(
+    request: pytest.FixtureRequest, upstreams: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Stack]:
     manifest = request.param
     code = tree(upstreams, tmp_path_factory.mktemp(manifest) / "code", COMPONENTS, manifest=manifest)
-    return Stack(manifest, code, tuple(published.scripts(upstreams, TREES[manifest])))
+    with probe_process(code) as ask, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trainer_probe, "ask", hydra_in_process.ASK)
+        patch.setattr(trainer_probe, "run_quietly", ask)
+        yield Stack(manifest, code, tuple(published.scripts(upstreams, TREES[manifest])))
+
+
+@contextmanager
+def probe_process(code: Path) -> Iterator[Callable[..., CompletedCommand]]:
+    """Run the probe's questions in one process, which imports the trainer once."""
+    script = (
+        "import json, sys, npu_rl_probe\n"
+        "for line in sys.stdin:\n"
+        "    answer = npu_rl_probe.main(json.loads(line))\n"
+        "    print(npu_rl_probe.MARK + json.dumps(answer, default=str), flush=True)\n"
+    )
+    path = os.pathsep.join([str(INJECTED), str(code)])
+    env = {**os.environ, "PYTHONPATH": path, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    words = [sys.executable, "-B", "-c", script]
+    with subprocess.Popen(words, env=env, stdin=PIPE, stdout=PIPE, text=True) as child:
+        assert child.stdin and child.stdout
+
+        def ask(given: list[str], *_: object) -> CompletedCommand:
+            assert child.stdin and child.stdout
+            print(given[-1], file=child.stdin, flush=True)
+            lines = iter(child.stdout.readline, "")
+            return CompletedCommand(next(one for one in lines if one.startswith(trainer_probe._MARK)), "", 0)
+
+        yield ask
+        child.stdin.close()
 
 
 def test_they_are_accepted_and_say_the_same(stack: Stack) -> None:

@@ -79,20 +79,13 @@ def test_every_key_of_verl_is_known_and_unusual_ones_too(code_tree: Path) -> Non
 
 
 @pytest.mark.second
-@pytest.mark.parametrize("key", ["algorithm.filter_groups.enabled", f"{A}.temperature"])
-def test_a_name_that_files_of_its_section_have_passes_though_nobody_reads_it_there(
-    code_tree: Path, key: str
-) -> None:
-    """Names are looked up in texts, and followed through no function."""
-    assert KeyResolver(code_tree, ConfigLocation(MODULE, "ppo_trainer")).resolve(key).known
-
-
-@pytest.mark.second
 @pytest.mark.parametrize(
     ("key", "right"),
     [
         (f"{R}.engine_kwargs.vllm.enable_expert_paralel", f"{R}.engine_kwargs.vllm.enable_expert_parallel"),
         ("data.zzz", ""),
+        ("algorithm.filter_groups.enabled", ""),
+        (f"{A}.temperature", f"{R}.temperature"),
         (f"{A}.optim.lr_warmup_step", f"{A}.optim.lr_warmup_steps"),
     ],
 )

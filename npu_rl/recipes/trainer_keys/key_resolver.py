@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +20,8 @@ from npu_rl.recipes.trainer_keys.open_sections import Names, OpenSections
 _IMPORT = re.compile(rb"^\s*(?:from|import)\s+(\w+)", re.M)
 _MOST_BASES = 20
 _NAME = re.compile(rb"[A-Za-z_]\w*")
+# `section.name`, `section_config["name"]`, `section.get("name")`, `getattr(section, "name")`
+_READ = rb"""%s(?:_?config|_?cfg)?(?:\.|\[["']|\.get\(\s*["']|,\s*["'])%s\b"""
 _MAPPING = re.compile(r"\b(?:[Dd]ict|Mapping)\b")
 
 
@@ -127,9 +129,7 @@ class KeyResolver:
         rest = key[len(around) + 1 :] if around else key
         name = rest.partition(".")[0]
         fields = self._fields(around)
-        if name in fields:
-            return KeyResolution(True)
-        if self._is_read(around, name):
+        if self._has_field(fields, rest.split(".")) or (name not in fields and self._is_read(around, name)):
             return KeyResolution(True)
         siblings = {*self.tree.children(around), *fields} - {"_target_"}
         elsewhere = [f"{holder}.{rest}".lstrip(".") for holder in self.tree.holders(name)]
@@ -139,30 +139,36 @@ class KeyResolver:
             right = ".".join(filter(None, (around, near, rest.partition(".")[2])))
         elif elsewhere:
             right = min(elsewhere, key=lambda one: (one.split(".")[0] != key.split(".")[0], one))
-        if right not in self.tree.entries and near not in fields:
+        if right == key or (right not in self.tree.entries and near not in fields):
             right = ""
         why = "" if right else ": neither the trainer's configuration nor its code has it"
         return KeyResolution(False, f"unknown key {key}{why}", right=right)
 
     def _is_read(self, section: str, name: str) -> bool:
-        """Return whether the trainer's code reads a name.
+        """Return whether the trainer's code reads a name of a section, which has to be named right before it.
 
-        If other sections have it, or this one has a class without it, the section has to be named, too: in the same
-        line or by the path of the file. A name at the top has to follow the configuration's.
+        `config` will do in a file that is named after the section, and everywhere if no other section has the name.
         """
         own = section.rpartition(".")[2]
-        word = rb"""(?:\.|["'])%s\b""" % re.escape(name.encode())
-        if section:
-            together = rb"%s\w*[^\n]{0,60}%s" % (re.escape(own.encode()), word)
-            anywhere = not self.tree.holders(name) and not self._fields(section)
-        else:
-            together = rb"""config(?:\.|\[["']|\.get\(["'])%s\b""" % re.escape(name.encode())
-            anywhere = False
+        alone = not self.tree.holders(name) and not self._fields(section)
+        holders = {own or "config": ""} | ({"config": "" if alone else own} if own else {})
+        reads = {
+            re.compile(_READ % (re.escape(one).encode(), re.escape(name).encode())): part
+            for one, part in holders.items()
+        }
         return any(
-            re.search(word if anywhere or (own and own in file) else together, text)
+            part in file and read.search(text)
             for file, text in self._texts.items()
             if name.encode() in text
+            for read, part in reads.items()
         )
+
+    def _has_field(self, fields: Mapping[str, SourceField], names: Sequence[str]) -> bool:
+        """Return whether a class has a field, and the class of that one the next, as far as they are classes."""
+        if names[0] not in fields:
+            return False
+        below = self._open_sections.class_of(fields[names[0]]) if names[1:] else None
+        return below is None or self._has_field(self.sources.fields_of_class(*below), names[1:])
 
     def _fields(self, section: str) -> Mapping[str, SourceField]:
         target = self.tree.entries.get(f"{section}._target_")

@@ -79,7 +79,7 @@ class OpenSections:
         for one in classes:
             fields |= self._sources.fields_of_class(*one)
         for name in inner:
-            below = self._class_of(fields[name]) if name in fields else None
+            below = self.class_of(fields[name]) if name in fields else None
             fields = self._sources.fields_of_class(*below) if below else {}
             if not fields or below is None:
                 return Names(f"{reader}.{name}", None)
@@ -87,7 +87,7 @@ class OpenSections:
         more = self._mindspeed if part == "override_transformer_config" else frozenset()
         return Names(f"{reader} or MindSpeed" if more else reader, {*fields, *more})
 
-    def _class_of(self, field: SourceField) -> Class | None:
+    def class_of(self, field: SourceField) -> Class | None:
         """Return the configuration class in a field's annotation, or None."""
         for node in ast.walk(field.annotation) if field.annotation else ():
             if isinstance(node, ast.expr) and (
