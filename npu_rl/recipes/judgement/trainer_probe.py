@@ -142,6 +142,7 @@ def ask(
         "folder": str(location.find_folder(code)),
         "config": location.config,
         "overrides": [*([argument("hydra.searchpath", places, True)] if places else []), *overrides],
+        "byte_code": place(tree.byte_code) if tree.byte_code else NOWHERE,
     }
     if function is not None:
         request["function"] = function
@@ -151,12 +152,12 @@ def ask(
     environment = {
         **os.environ,
         "NPU_RL_STANDINS": "",
-        "PYTHONPYCACHEPREFIX": place(tree.byte_code) if tree.byte_code else NOWHERE,
         "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
     }
     if not host_facts.devices("npu", root) and function is not None:
         paths[1:1] = [python_roots.NPU, python_roots.APEX]
         environment["NPU_RL_STANDINS"] = "cpu"
+    environment.pop("PYTHONPYCACHEPREFIX", None)
     environment["PYTHONPATH"] = os.pathsep.join([*map(str, paths), *callers_path([code])])
     try:
         done = run_quietly([python, str(_CHILD), json.dumps(request)], environment, Path(os.sep), _SECONDS)
