@@ -112,6 +112,7 @@ def test_every_command_is_run_or_says_why_not(block: Block) -> None:
         and block.page != CHINESE
     ],
 )
+@pytest.mark.second
 def test_a_transcript_is_what_is_printed(
     block: Block, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
