@@ -20,6 +20,7 @@ from npu_rl.common.masking import (
     masked_value,
     without_passwords,
 )
+from npu_rl.recipes.plan.plan import RULE_IDS
 from npu_rl.training.record.record_masking import recorded_environment
 from tests.support import ROOT, cpu_below
 
@@ -116,7 +117,7 @@ def test_the_reason_behind_the_id_of_a_rule_is_shown() -> None:
         for room in rooms
         for file in sorted((ROOT / "npu_rl" / "recipes" / room).rglob("*.py"))
     )
-    ids = set(re.findall(r'"([a-z]+(?:-[a-z]+)+)"', texts))
+    ids = {*RULE_IDS, *re.findall(r'"([a-z]+(?:-[a-z]+)+)"', texts)}
     assert {"unknown-key", "reserved-key", "rollout-dp-size", "cluster-address"} <= ids
     reason = "A patch of ours reads it"
     for one in ids:
