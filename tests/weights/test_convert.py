@@ -253,6 +253,10 @@ def test_what_cannot_be_converted_is_named(deepseek: tuple[Path, dict[str, Any]]
             tiny.write_hf(tmp_path / "qwen3", tiny.QWEN3, tiny.hf_tensors(tiny.QWEN3)),
             OutputLayout("legacy", LegacyRanks(2)),
         ),
+        "a model without experts has no expert groups": (
+            tiny.write_hf(tmp_path / "qwen", tiny.QWEN, tiny.hf_tensors(tiny.QWEN)),
+            OutputLayout("legacy", LegacyRanks(1, (3,), 2)),
+        ),
         "4 layers can't be divided evenly among 3": (hf, OutputLayout("legacy", LegacyRanks(1, stages=3))),
         "8 experts can't be dealt out evenly to 3": (hf, OutputLayout("legacy", LegacyRanks(1, (4,), 3))),
     }
