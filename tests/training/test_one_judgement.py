@@ -64,7 +64,7 @@ BROKEN = [
     (["cluster.nodes=2"], "cpu-one-node", "cluster.nodes"),
     (["env.HCCL_CONNECT_TIMEOUT=soon"], "environment-value", "env.HCCL_CONNECT_TIMEOUT"),
     (["env.HCCL_BUFFSIZE=300MB"], "environment-value", "env.HCCL_BUFFSIZE"),
-    (["reward.function=npu_rl_runtime/no_such.py:f"], "reward-function-file", "reward.function"),
+    (["reward.function=./no_such.py:f"], "reward-function-file", "reward.function"),
 ]
 VALID = [
     [],

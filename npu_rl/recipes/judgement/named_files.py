@@ -53,7 +53,7 @@ def _reward_function(loaded: LoadedRecipe, code: Path | None, here: bool) -> Ite
         return
     where = shown_path(path) if is_outside(file) else f"{shown(file)} of the workspace's code"
     if not is_there(path.is_file):
-        if here or not file.startswith(("/", "~")) or is_there(path.exists):
+        if here or not file.startswith(("/", "~")) or is_there(path.parent.is_dir):
             folder = path.parent
             names = [one.name for one in folder.glob("*.py")] if is_there(folder.is_dir) else []
             near = nearest(path.name, names)
