@@ -20,10 +20,10 @@ from typing import Any
 import yaml
 
 from npu_rl.recipes.judgement.key_check import read_trainer
-from npu_rl.recipes.recipe.key_map import _keys, recipe_key_of
+from npu_rl.recipes.recipe.key_map import _fields, recipe_key_of
 from npu_rl.recipes.recipe.load_recipe import load_recipe
+from npu_rl.recipes.recipe.recipe_fields import key_of
 from npu_rl.recipes.recipe.reserved_keys import RESERVED
-from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.recipes.recipe.trainer_command import Command, Folders, render
 from npu_rl.recipes.trainer_keys.key_resolver import KeyResolver
 from tests.code_trees import archive, lay
@@ -262,7 +262,8 @@ def _recipe(
     if named and named != ("ppo_megatron_trainer" if megatron else "ppo_trainer"):
         data["trainer"] = {"config": named}
     said: set[str] = set()
-    for dotted, (key, open_ended) in _keys(Recipe, ""):
+    for dotted, held in _fields().items():
+        key, open_ended = key_of(held), getattr(held.annotation, "__origin__", None) is dict
         targets = key.names(megatron) if key and not key.more else ()
         if not targets or dotted in ("steps", "seed"):
             continue
