@@ -10,6 +10,7 @@ from npu_rl.cli.options import Json, ManifestOrWorkspace, Python, RecipeIfNamed
 @examples(
     "npu-rl doctor                      # what this host has",
     "npu-rl doctor --recipe deepseek-r1-zero-256die --python P",
+    "npu-rl doctor --manifest today --json",
 )
 def doctor(
     manifest: ManifestOrWorkspace = None,

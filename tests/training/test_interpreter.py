@@ -61,7 +61,7 @@ def test_everything_that_is_missing_is_told_at_once() -> None:
 
 def test_a_local_version_and_a_development_one_count_as_what_they_are() -> None:
     require(
-        Interpreter("/p", (3, 11, 7), {"torch": "2.13.0+cpu", "torch_npu": "2.5.1.post1.dev20250619"}),
+        Interpreter("/p", (3, 11, 7), {"torch": "2.13.0+cpu", "torch-npu": "2.5.1.post1.dev20250619"}),
         ["torch==2.13.0", "torch_npu>=2.5.1,<2.6"],
     )
 
