@@ -93,7 +93,8 @@ class Life:
                         path if "O_TMPFILE" in call else path.parent
                     )  # without a name, in that folder
         log.unlink()
-        return {folder for folder in changed if not NOWHERE.match(f"{folder}/")}
+        own = {folder for folder in changed if self.root in (folder, *folder.parents)}  # maybe in /dev/shm
+        return own | {folder for folder in changed if not NOWHERE.match(f"{folder}/")}
 
 
 @dataclass(frozen=True)
@@ -140,9 +141,11 @@ def plant(root: Path) -> dict[Path, str]:
     return planted
 
 
-def require_untouched(planted: dict[Path, str], kept: Path, after: Words) -> None:
-    """Each file is where it was, or was put aside by a setup that was told to: --discard."""
-    aside = {path.read_text() for path in kept.rglob("*") if path.is_file() and path.name in NAMES}
+def require_untouched(planted: dict[Path, str], life: Life, after: Words) -> None:
+    """Each file is where it was, or was put aside by a command that was told to: --discard, --overwrite."""
+    places = (life.scene.paths.kept, *life.root.glob("data.old-*"))
+    files = (path for place in places for path in place.rglob("*") if path.is_file() and path.name in NAMES)
+    aside = {path.read_text() for path in files}
     gone = [path for path, text in planted.items() if not path.is_file() or path.read_text() != text]
     assert [path for path in gone if planted[path] not in aside] == [], after
 
@@ -151,11 +154,11 @@ def test_no_command_removes_or_changes_a_strangers_file(written: Written) -> Non
     life = written.life
     planted = plant(life.root)
     written.folders[life.gc] = traced_or_run(life, life.gc)
-    require_untouched(planted, life.scene.paths.kept, life.gc)
+    require_untouched(planted, life, life.gc)
     for words in (*life.commands("old"), life.gc):
         done = life.run(words)
         assert "bug in npu-rl" not in done.stderr
-        require_untouched(planted, life.scene.paths.kept, words)
+        require_untouched(planted, life, words)
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
