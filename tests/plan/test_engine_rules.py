@@ -143,7 +143,13 @@ BY_PINS = [
     *(
         ("sleep-mode-weight-format", recipe, changes, fix)
         for recipe in ("today-grpo-qwen3-30b", "newest-gspo-qwen3-30b")
-        for changes, fix in (((), None), ((NZ,), NO_NZ), ((f"{NZ_MODE}=1",), NO_NZ), ((NZ, f"{NZ_MODE}=0"), None))
+        for changes, fix in (
+            ((), None),
+            ((NZ,), NO_NZ),
+            ((f"{NZ_MODE}=1",), f"set {NZ_MODE} to 0"),
+            ((NZ, f"{NZ_MODE}=0"), None),
+            ((NZ, f"{NZ_MODE}=false"), None),
+        )
     ),
     ("sleep-mode-weight-format", "today-grpo-qwen3-30b", (NZ, AWAKE), None),
 ]  # fmt: skip

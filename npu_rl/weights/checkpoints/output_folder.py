@@ -135,7 +135,7 @@ class OutputFolder:
         try:
             found = _read_note(self.folder)
             why = f"`weights {found['command']}` has started it from {found.get('input')}; "
-            why += f"{self._note['input']} has another index, headers or values."
+            why += f"{self._note['input']} has other values, or other options read it."
         except (OSError, ValueError) as error:
             found, why = {}, str(error)
         if all(found.get(key) == self._note[key] for key in ("command", "digest")):

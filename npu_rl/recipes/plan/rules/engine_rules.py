@@ -60,10 +60,14 @@ def _sleep_mode_expandable_segments(facts: PlanInputs) -> Broken:
 def _sleep_mode_weight_format(facts: PlanInputs) -> Broken:
     """Check the format of weights, on which NPUWorker.wake_up raises."""
     key = f"{_ADDITIONAL}.weight_nz_mode"
-    given = facts.values.value(key) if key in facts.given else facts.env.get(_NZ, "1")  # its default
-    if facts.server_mode and facts.npu and _frees_cache(facts) and str(given) != "0":
-        figures = f"free_cache true, {_NZ} {given}: vllm-ascend raises when the trainer wakes an engine in that format"
-        yield broken(figures, f'set env.{_NZ} to "0"', key if key in facts.given else f"env.{_NZ}")
+    name, at, fix = _NZ, f"env.{_NZ}", f'set env.{_NZ} to "0"'
+    given = facts.env.get(_NZ, "1")  # its default
+    if key in facts.given:  # it wins over the variable (vllm_ascend/ascend_config.py)
+        name, at, given = "weight_nz_mode", key, str(facts.values.value(key) or 0)
+        fix = "set rollout.engine_arguments.additional_config.weight_nz_mode to 0"
+    if facts.server_mode and facts.npu and _frees_cache(facts) and given != "0":
+        figures = f"free_cache true, {name} {given}: vllm-ascend raises when the trainer wakes an engine in that format"
+        yield broken(figures, fix, at)
 
 
 @rule(Place(pins.AGENT_LOOP, "if self.config.actor_rollout_ref.rollout.free_cache_engine:", pins.UNPATCHED))

@@ -80,8 +80,7 @@ def _phase_rule(facts: PlanInputs, phases: list[Phase], die: int, reason: str, t
     name = f"{phase.name.rule}-tight" if tight else phase.name.rule
     figures += f"; {reason}, so it is advice" if reason else ""
     advice = tight or bool(reason)
-    certain = not advice and phase.total - phase.estimated > die
-    return Rule(name, figures, *_usual_fix(facts, phase), advice, certain)
+    return Rule(name, figures, *_usual_fix(facts, phase), advice, certain=False)
 
 
 def _usual_fix(facts: PlanInputs, phase: Phase) -> tuple[str, tuple[str, ...]]:

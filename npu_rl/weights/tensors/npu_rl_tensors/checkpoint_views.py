@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from .formats.fsdp_checkpoint import fsdp_digest, is_fsdp_checkpoint, read_fsdp_
 from .formats.hf_views import hf_views
 from .formats.legacy_checkpoint import is_legacy_checkpoint, iteration_folder, rank_numbers
 from .formats.read_torch_dist import METADATA, is_dist_checkpoint
-from .formats.tensor_views import OpenFiles, TensorViews
+from .formats.tensor_views import OpenFiles, TensorViews, sampled_digest
 from .hf_checkpoint import INDEX, SINGLE, HfCheckpoint
 from .layouts.mapped_checkpoint import map_dist_checkpoint, map_legacy_checkpoint
 from .layouts.model_sizes import model_sizes
@@ -26,7 +25,7 @@ class CheckpointViews(TensorViews):
     """A checkpoint whose tensors have Hugging Face names.
 
     Attributes:
-        digest: Of what describes the tensors: index and headers, .metadata, or the names and sizes of the ranks' files.
+        digest: Of the files that have the tensors: names, sizes, what describes them, and samples of their data.
     """
 
     folder: Path
@@ -99,12 +98,12 @@ def open_checkpoint(
         raise unknown_model(folder)
     elif kind == "torch_dist":
         found = map_dist_checkpoint(folder, model_sizes(config, config_path), files)
-        content = files.read(folder / METADATA, 0, files.size(folder / METADATA))
-        digest = hashlib.sha256(content).hexdigest()
+        digest = sampled_digest([folder / METADATA, *sorted(folder.glob("*.distcp"))], files)
     else:
         model = model_sizes(config, config_path)
         found = map_legacy_checkpoint(folder, model, None, experts_over_tensor, files)
-        digest = _rank_digest(folder)
+        ranks = rank_numbers(iteration_folder(folder))
+        digest = sampled_digest((path for _, path in sorted(ranks.items())), files)
     return CheckpointViews(**vars(found), folder=folder, format=kind, digest=digest)
 
 
@@ -122,10 +121,3 @@ def open_hf(checkpoint: HfCheckpoint, files: OpenFiles, device: str = "cpu") -> 
     """Open a Hugging Face folder, with the device that casts its FP8. Raises TensorError as `open_checkpoint`."""
     found = hf_views(checkpoint, files, device)
     return CheckpointViews(**vars(found), folder=checkpoint.folder, format="hf", digest=checkpoint.digest())
-
-
-def _rank_digest(folder: Path) -> str:
-    sums = hashlib.sha256()
-    for numbers, path in sorted(rank_numbers(iteration_folder(folder)).items()):
-        sums.update(f"{numbers} {path.stat().st_size}\n".encode())
-    return sums.hexdigest()

@@ -9,13 +9,29 @@ from typing import BinaryIO
 
 from .tensor_error import TensorError
 
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+_LONGEST_POINTER = 1024  # bytes, by git-lfs's specification
+
 
 def open_handle(path: Path | str) -> int:
-    """Open a regular file for reading. Raises OSError, and TensorError for a pipe or device, without blocking."""
+    """Open a regular file for reading, without blocking.
+
+    Raises OSError, and TensorError for a pipe, a device, or a Git LFS pointer in place of the file.
+    """
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    kind = os.fstat(handle).st_mode
+    status = os.fstat(handle)
+    kind = status.st_mode
+    is_short = status.st_size < _LONGEST_POINTER
     if stat.S_ISREG(kind):
-        return handle
+        if not (is_short and os.pread(handle, len(_LFS_POINTER), 0) == _LFS_POINTER):
+            return handle
+        os.close(handle)
+        raise TensorError(
+            "The file is a Git LFS pointer, not the weights",
+            where=str(path),
+            why=f"It has {status.st_size} bytes, which name the file that git-lfs would fetch.",
+            hint="Fetch the weights: git lfs pull, in the folder of the clone",
+        )
     os.close(handle)
     what = "folder" if stat.S_ISDIR(kind) else "pipe or device"
     raise TensorError("Not a regular file", where=str(path), why=f"It is a {what}.")

@@ -26,7 +26,6 @@ ITEM_SIZES = {
 """Bytes of an element, by dtype in safetensors' words."""
 
 _ALIGNMENT = 8  # the library pads the header so that the data begins at a multiple of it
-_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 _DOWNLOAD = "Download the file again, and compare its size with the source's."
 
 
@@ -74,14 +73,6 @@ def read_header(path: Path) -> FileHeader:
     try:
         with open_regular(path) as stream:
             size = stream.seek(0, 2)
-            stream.seek(0)
-            if stream.read(len(_LFS_POINTER)) == _LFS_POINTER:
-                raise TensorError(
-                    "The file is a Git LFS pointer, not the weights",
-                    where=str(path),
-                    why=f"It has {size} bytes, which name the file that git-lfs would fetch.",
-                    hint="Fetch the weights: git lfs pull, in the folder of the clone",
-                )
             stream.seek(0)
             return _parse(path, stream, size)
     except _Invalid as fault:

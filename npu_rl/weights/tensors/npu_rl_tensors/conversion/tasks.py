@@ -69,7 +69,8 @@ def plan_output(arguments: dict[str, Any], _progress: Callable[[int], None]) -> 
         last.insert(0, write_checkpoint.states_file_of(len(found.files)))
     elif not found.index:
         last = [CONFIG]
-    of = {name: arguments["of"][name] for name in ("command", "layout")}
+    read_by = ("experts_over_tensor",) if found.source.format == "legacy" else ()
+    of = {name: arguments["of"][name] for name in ("command", "layout", *read_by)}
     digest = json.dumps([found.source.digest, of, found.config], sort_keys=True).encode()
     return {
         "digest": hashlib.sha256(digest).hexdigest(),

@@ -7,7 +7,6 @@ buffers and on a single rank. Each is rebuilt here from the local tensor and the
 
 from __future__ import annotations
 
-import hashlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +17,11 @@ from ..tensor_error import TensorError
 from ..untrusted_values import is_shape, odd_name, shown
 from .boxes import Box, covers, extent, whole
 from .inert_pickle import Inert, attribute_of, is_made
-from .tensor_views import OpenFiles, TensorView, TensorViews, assembled
+from .tensor_views import OpenFiles, TensorView, TensorViews, assembled, sampled_digest
 from .torch_files import SavedFile, SavedTensor, is_class
 
 CONFIG = "fsdp_config.json"
 _FILE = re.compile(r"model_world_size_([1-9]\d{0,5})_rank_(0|[1-9]\d{0,5})\.pt")
-_SAMPLE = 64 * 1024  # bytes at a file's end, where torch.save puts the CRC-32 of each tensor
 _AGAIN = "Copy it again from where it was written, or choose another step."
 
 
@@ -171,14 +169,8 @@ def _rank_files(folder: Path) -> list[Path]:
 
 
 def fsdp_digest(folder: Path, files: OpenFiles) -> str:
-    """Return a digest of the rank files' names, sizes and last bytes."""
-    sums = hashlib.sha256()
-    for path in _rank_files(folder):
-        size = files.size(path)
-        sums.update(f"{path.name} {size}\n".encode())
-        start = max(0, size - _SAMPLE)
-        sums.update(files.read(path, start, size - start))
-    return sums.hexdigest()
+    """Return a digest of the rank files."""
+    return sampled_digest(_rank_files(folder), files)
 
 
 def _assembled(name: str, parts: list[_Part], files: OpenFiles) -> list[TensorView]:
