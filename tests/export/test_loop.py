@@ -12,6 +12,10 @@ from npu_rl.workspace.export.patch_writer import header_text
 from tests.export.conftest import LINES, Export
 from tests.support import assert_told, ok, run_program
 
+pytestmark = (
+    pytest.mark.second
+)  # each test has a stack of its own; test_whole_checkouts has the loop in the first
+
 
 def test_commits_become_patches_that_give_the_same_tree(plain: Export) -> None:
     plain.write("lib/core.py", LINES.replace("line 5\n", "line five\n"))
