@@ -192,7 +192,7 @@ def _read_note(folder: Path) -> dict[str, Any]:
 
 
 def unfinished_command(folder: Path) -> Command | None:
-    """Return the command whose output in a folder is unfinished; None if there is none."""
+    """Return the command whose output in a folder is unfinished; None if all is finished."""
     note = _note_if_any(folder)
     return None if "files" in note else note.get("command")
 

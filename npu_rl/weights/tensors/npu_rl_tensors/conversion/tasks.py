@@ -32,7 +32,7 @@ _FLOATS = (torch.bfloat16, torch.float16, torch.float32)
 
 @dataclass(frozen=True)
 class _Output:
-    """What is to be written.
+    """An output that is to be written.
 
     Attributes:
         format: Of the output.
@@ -57,7 +57,7 @@ class _Output:
 
 
 def plan_output(arguments: dict[str, Any], _progress: Callable[[int], None]) -> dict[str, Any]:
-    """Return the files to write, and what a report says about them.
+    """Return the files to write, and the report on them.
 
     Args:
         arguments: `of`: `command` (cast, convert or export); `input`; `config`, the folder of the model's config.json,

@@ -124,7 +124,7 @@ def _legacy_units(layout: TensorMap, item_sizes: Mapping[str, int]) -> Iterator[
 
 
 def hf_shards(sizes: Mapping[str, int]) -> list[OutputFile]:
-    """Divide tensors of these bytes, in order, into shards of at most UNIT bytes, or of one larger tensor."""
+    """Divide tensors by size, in order, into shards with at most UNIT bytes, or with a larger tensor alone."""
     groups = in_groups(sizes, UNIT)
     names = [f"model-{number:05d}-of-{len(groups):05d}.safetensors" for number in range(1, len(groups) + 1)]
     return [

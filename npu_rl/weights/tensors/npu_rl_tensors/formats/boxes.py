@@ -31,7 +31,7 @@ def overlap(one: Box, other: Box) -> Box | None:
 
 
 def covers(boxes: Sequence[Box], shape: Sequence[int]) -> bool:
-    """Return whether every value of a shape is in exactly one of the boxes, none of which is empty."""
+    """Return whether every value of a shape is in exactly one box, and no box is empty."""
     if any(len(box) != len(shape) for box in boxes):
         return False
     inside = all(stop <= size for box in boxes for (_, stop), size in zip(box, shape, strict=True))

@@ -113,5 +113,5 @@ def read_pickle(data: bytes, where: str) -> Any:
 
 
 def is_made(value: Any, name: str) -> TypeGuard[Inert]:
-    """Return whether a value is an object of the class, or the result of the function, of this name."""
+    """Return whether a value was made by the class or function with this name."""
     return isinstance(value, Inert) and value.name.rpartition(".")[2] == name
