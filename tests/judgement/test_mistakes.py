@@ -268,8 +268,8 @@ def test_what_is_unusual_and_right(found: dict[str, list[Finding]], argument: st
 )
 def test_values_that_megatron_refuses_together(code: Path, change: str) -> None:
     """transformer_config.py raises on them while the workers start."""
-    (found,) = judged(code, f"{T}.{change}").findings
-    assert found.rule == "recompute-settings" and found.certain
+    (found,) = [one for one in judged(code, f"{T}.{change}").findings if one.rule == "recompute-settings"]
+    assert found.certain
     assert "megatron/core/transformer/transformer_config.py:" in found.message
     key, value = found.fix.removeprefix("set ").partition(", or ")[0].split(" to ")
     fixed = [f"{T}.{change}", f"{key}={value}"]
@@ -284,7 +284,7 @@ def test_the_bundled_recipes_have_no_notes(code: Path, name: str) -> None:
     assert found.unchecked == {}
 
 
-# Sizes that are rightly refused, in one finding each: argument -> the rules that it breaks, and words of the first.
+# Sizes that don't fit: argument -> the rules that it breaks, and words of one of them.
 OF_SIZES = {
     "data.response_length=32768": (
         ["memory-old-log-prob", "memory-reference", "memory-update", "kv-cache-room"],
@@ -316,15 +316,15 @@ OF_SIZES = {
 def test_sizes_that_do_not_fit(code: Path, argument: str, expected: tuple[list[str], str]) -> None:
     rules, words = expected
     found = judged(code, argument)
-    (error,) = found.errors
-    assert found.findings[0] is error and error.rule in rules and words in error.message
+    broken = {one.rule: one.message for one in found.findings if one.rule in rules}
+    assert any(words in message for message in broken.values()), broken
 
 
 @pytest.mark.upstreams
 def test_a_size_that_just_fits_is_noted(code: Path) -> None:
     found = judged(code, "actor.micro_batch=4")
     assert found.errors == () and found.findings[0].rule == "memory-update-tight"
-    assert "59.9 GB of 64.0 GB" in found.findings[0].message
+    assert "59.9 GB, of 64.0 GB" in found.findings[0].message
 
 
 @pytest.mark.upstreams
