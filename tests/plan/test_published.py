@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -148,10 +147,10 @@ class TestUpstreams:
         tree = AssembledTree(unpatched_cann(upstreams, tmp_path), "deepseek-v3-cann")
         judgement = judge(load_recipe(CANN), tree)
         assert {found.rule for found in judgement.errors} == FAULTS, "and it needs no exception"
-        # Nothing is recomputed as it is published, so it is tight; what helps is in this trainer's own keys.
-        (update,) = [found for found in judgement.findings if found.rule == "memory-update-tight"]
-        fixes = dict(re.findall(r"(overrides\.\S+) to (\w+)", update.fix))
-        assert len(fixes) == 4 and update.path[0] == "overrides" and len(update.path) == 2
-        fixed = judge(load_recipe(CANN, [f"{key}={value}" for key, value in fixes.items()]), tree)
-        assert not [found for found in fixed.findings if found.rule.startswith("memory-update")]
-        assert NOT_OF_CANN.keys() <= skipped(judgement.plan).keys()
+        # Nothing is recomputed as it is published, so it is tight.
+        assert [found.rule for found in judgement.findings if found.rule.startswith("memory-")] == [
+            "memory-update-tight"
+        ]
+        assert {"sleep-mode-expandable-segments", "mla-graph-needs-torchair"} <= skipped(
+            judgement.plan
+        ).keys()

@@ -224,7 +224,7 @@ FLAGSHIP = "deepseek-r1-zero-256die"
 OF_FLAGSHIP = {
     "as it is": ([], []),
     "no such model": (["model.path=/nonexist"], []),
-    "smaller dies": (["cluster.die_memory_gb=50"], ["memory-old-log-prob"]),
+    "smaller dies": (["cluster.die_memory_gb=50"], []),
     "too few engines": (["env.VLLM_DP_SIZE=64"], ["rollout-dp-size"]),
     "on a CPU": (["device=cpu"], ["cpu-one-node"]),
     "several": (
