@@ -71,13 +71,13 @@ def _python(python: TrainingPython, wanted: WantedHost) -> DoctorLine:
 def _host_package(python: TrainingPython, wanted: WantedHost, name: str, device: str) -> DoctorLine:
     found, asked = python.first(_HOST_PACKAGES[name]), wanted.versions.get(name, "")
     wish = f"{name} {asked}".strip()
-    fix = stops = state = ""
+    fix, state, stops = "", "", False
     if found is None and (wanted.device or device == "npu"):
         by_hand = f"Install {wish}" + (
             " from the image or Ascend's own pages." if device == "npu" else ", without dependencies."
         )
         fix = by_hand if name in _FROM_FILES else wanted.install or by_hand
-        stops = "stops" if name in ("torch", "torch_npu") and device in ("npu", "cuda") else ""
+        stops = name in ("torch", "torch_npu") and device in ("npu", "cuda")
     elif found is None:
         state = NOTE
     elif not fits(found, asked):
@@ -85,7 +85,7 @@ def _host_package(python: TrainingPython, wanted: WantedHost, name: str, device:
         if name == "torch":
             fix += " vLLM's wheel replaces it: install vLLM with VLLM_TARGET_DEVICE=empty."
     want, command = wanted.of_manifest(name), f"{python.path} -m pip show {name}"
-    return DoctorLine(name, name, found or "not installed", want, command, fix, state, bool(stops))
+    return DoctorLine(name, name, found or "not installed", want, command, fix, state, stops)
 
 
 def _pair(python: TrainingPython) -> DoctorLine:
