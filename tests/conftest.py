@@ -43,7 +43,8 @@ SHM = "/dev/shm"
 if os.path.isdir(SHM) and not os.statvfs(SHM).f_flag & os.ST_NOEXEC and shutil.disk_usage(SHM).free > 8 << 30:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", SHM)
 
-# pytest compiles each test file in 20 ms, and keeps that as Python keeps byte code.
+# pytest compiles each test file in 20 ms, and keeps that as Python keeps byte code. Only while it collects: a test that
+# imports a module of a tree leaves nothing there.
 sys.dont_write_bytecode = False
 
 # Some thousand processes start npu-rl, and none of them writes byte code: without this each would compile it anew.
@@ -78,6 +79,7 @@ def pytest_collectstart() -> None:
 
 
 def pytest_collection_finish() -> None:
+    sys.dont_write_bytecode = True
     gc.freeze()  # else each walk goes through 350,000 objects of the collection
     gc.enable()
 

@@ -83,7 +83,8 @@ def require_untouched(workspace: Path) -> None:
     from npu_rl.workspace.verification.verify import verify
 
     report = verify(WorkspacePaths(workspace), print, deep=True)
-    assert ([drift.path for drift in report.drift], report.ignored, report.byte_code) == ([], {}, [])
+    left = ([drift.path for drift in report.drift], report.ignored, report.byte_code)
+    assert left == ([], {}, []), left
 
 
 def rewrites(upstreams: Path, manifest: str) -> str:
