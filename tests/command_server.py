@@ -39,7 +39,7 @@ APART = [
         "__main__",
         "runtime",
         "training.injected",
-        "training.standins",
+        "rehearsal.standins",
         "weights.tensors",
     )
 ]

@@ -35,7 +35,7 @@ PAGES = [
     ),
     *sorted((ROOT / "docs").glob("*.md")),
     ROOT / "npu_rl" / "training" / "injected" / "README.md",
-    *sorted((ROOT / "npu_rl" / "training" / "standins").glob("*/README.md")),
+    *sorted((ROOT / "npu_rl" / "rehearsal" / "standins").glob("*/README.md")),
 ]
 HOME = "/home/you"  # stands for the folder of a scene
 NEEDS_UPSTREAMS = frozenset({"mine", "wrong"})

@@ -80,7 +80,7 @@ PATTERN = re.compile(r"\\b|\(\?")
 NOT_SHOWN = (
     "runtime",
     "training/injected",
-    "training/standins",
+    "rehearsal/standins",
     "weights/tensors",
 )
 

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-_TRAINING = Path(__file__).resolve().parents[1] / "training"
+_PACKAGE = Path(__file__).resolve().parents[1]
 
-INJECTED = _TRAINING / "injected"  # in every run
-NPU = _TRAINING / "standins" / "npu"  # torch_npu and MindSpeed's ops on a CPU
-VLLM = _TRAINING / "standins" / "vllm"  # vLLM's compiled ops on a CPU
-APEX = _TRAINING / "standins" / "apex"  # names of apex, which MindSpeed-LLM imports
-TENSORS = (
-    _TRAINING.parent / "weights" / "tensors"
-)  # names of Megatron's tensors, for the check of weight syncs
+INJECTED = _PACKAGE / "training" / "injected"  # in every run
+NPU = _PACKAGE / "rehearsal" / "standins" / "npu"  # torch_npu and MindSpeed's ops on a CPU
+VLLM = _PACKAGE / "rehearsal" / "standins" / "vllm"  # vLLM's compiled ops on a CPU
+APEX = _PACKAGE / "rehearsal" / "standins" / "apex"  # names of apex, which MindSpeed-LLM imports
+TENSORS = _PACKAGE / "weights" / "tensors"  # names of Megatron's tensors, for the check of weight syncs

@@ -21,7 +21,7 @@ from npu_rl.training.run.prepare import Prepared
 _TRAINING = ("train", "rollout", "quick")
 QUICK_STEPS = 3
 VLLM_STANDINS = "0.9.1"
-"""The only vLLM whose engine runs on the stand-ins (training/standins/vllm)."""
+"""The only vLLM whose engine runs on the stand-ins (rehearsal/standins/vllm)."""
 VLLM_GROUPS = (VLLM_STANDINS, "0.10.1")
 """Versions of vLLM that formed their groups with the packages of the extra `rehearsal`; 0.18 wants others."""
 
