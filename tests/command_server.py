@@ -39,6 +39,7 @@ APART = [
         "__main__",
         "runtime",
         "training.injected",
+        "rehearsal.injected",
         "rehearsal.standins",
         "weights.tensors",
     )

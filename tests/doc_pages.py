@@ -35,6 +35,7 @@ PAGES = [
     ),
     *sorted((ROOT / "docs").glob("*.md")),
     ROOT / "npu_rl" / "training" / "injected" / "README.md",
+    ROOT / "npu_rl" / "rehearsal" / "injected" / "README.md",
     *sorted((ROOT / "npu_rl" / "rehearsal" / "standins").glob("*/README.md")),
 ]
 HOME = "/home/you"  # stands for the folder of a scene

@@ -13,7 +13,7 @@ from tests.support import ROOT
 
 PACKAGE = ROOT / "npu_rl"
 # One file per command; what runs in other interpreters by names that upstream gives it.
-APART = ("cli", "training/injected", "rehearsal/standins")
+APART = ("cli", "training/injected", "rehearsal/injected", "rehearsal/standins")
 CONVENTIONAL = {"__init__", "__main__", "schema"}
 LARGEST = 3000  # lines of a folder's own files
 

@@ -80,6 +80,7 @@ PATTERN = re.compile(r"\\b|\(\?")
 NOT_SHOWN = (
     "runtime",
     "training/injected",
+    "rehearsal/injected",
     "rehearsal/standins",
     "weights/tensors",
 )

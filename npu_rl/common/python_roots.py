@@ -11,6 +11,7 @@ from pathlib import Path
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 INJECTED = _PACKAGE / "training" / "injected"  # in every run
+REHEARSAL = _PACKAGE / "rehearsal" / "injected"  # where a CPU stands in for a device
 NPU = _PACKAGE / "rehearsal" / "standins" / "npu"  # torch_npu and MindSpeed's ops on a CPU
 VLLM = _PACKAGE / "rehearsal" / "standins" / "vllm"  # vLLM's compiled ops on a CPU
 APEX = _PACKAGE / "rehearsal" / "standins" / "apex"  # names of apex, which MindSpeed-LLM imports

@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 from npu_rl.common.errors import HostError, NpuRlError
 from npu_rl.common.process import RUN_VARIABLE, run_quietly
-from npu_rl.common.python_roots import INJECTED
+from npu_rl.common.python_roots import REHEARSAL
 from npu_rl.training.record.temporary_folders import run_folder
 
-_CHILD_PROGRAM = INJECTED / "npu_rl_rehearsal"
+_CHILD_PROGRAM = REHEARSAL / "npu_rl_rehearsal"
 _LAST_LINES = 20  # lines of a failed child's output that an error shows
 
 # No downloads, no telemetry, one thread per process, and gloo only on this machine.

@@ -16,7 +16,7 @@ from pathlib import Path
 from npu_rl.common.bounded import syntax_tree
 from npu_rl.common.disk import write_atomically
 from npu_rl.common.errors import NpuRlError
-from npu_rl.common.python_roots import APEX, INJECTED, NPU, VLLM
+from npu_rl.common.python_roots import APEX, INJECTED, NPU, REHEARSAL, VLLM
 from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.recipes.recipe.trainer_settings import config_location
 from npu_rl.recipes.sizing.own_layout import own_layout
@@ -289,7 +289,7 @@ def _environment(prepared: Prepared, record: RunRecord, *, npu: bool) -> dict[st
         for k, v in command.environment.items()
         if k not in ("NPU_RL_STANDINS", "NPU_RL_RAY", "NPU_RL_NODES", "NPU_RL_USAGE", "NPU_RL_PHASES")
     }
-    standins = [INJECTED, *([NPU] if npu else [])]
+    standins = [INJECTED, REHEARSAL, *([NPU] if npu else [])]
     standins += [APEX] if (prepared.paths.code / "mindspeed_llm").is_dir() else []
     if not prepared.recipe.has_own_keys and prepared.recipe.rollout.engine == "vllm":
         known = vllm_version(prepared.paths.code) == VLLM_STANDINS  # the stand-ins refuse other versions

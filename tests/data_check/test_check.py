@@ -258,11 +258,11 @@ def made_tokenizer(folder: Path) -> Path:
     pytest.importorskip("tokenizers")
     pytest.importorskip("transformers")
     code = "import sys; from npu_rl_make_tiny import make_tokenizer; make_tokenizer().save_pretrained(sys.argv[1])"
-    from npu_rl.common.python_roots import INJECTED
+    from npu_rl.common.python_roots import REHEARSAL
 
     subprocess.run(
         [sys.executable, "-c", code, folder / "tokenizer"],
-        env={**os.environ, "PYTHONPATH": str(INJECTED), "USE_TORCH": "0"},
+        env={**os.environ, "PYTHONPATH": str(REHEARSAL), "USE_TORCH": "0"},
         check=True,
         capture_output=True,
     )

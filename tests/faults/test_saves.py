@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.common.python_roots import INJECTED
+from npu_rl.common.python_roots import INJECTED, REHEARSAL
 from tests.code_trees import archive
 from tests.faults.tracer import Tracer
 from tests.patchsets.flagship_tree import tree
@@ -53,7 +53,7 @@ def cut_off(code: Path, strategy: str, folder: Path, *seeds: str, old: bool = Fa
     wanted = [seed for seed in seeds if in_room or not seed.startswith("full-")]
     env = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join(map(str, (INJECTED, code, ROOT))),
+        "PYTHONPATH": os.pathsep.join(map(str, (INJECTED, REHEARSAL, code, ROOT))),
         **byte_code(),
         "OMP_NUM_THREADS": "1",
         "CUDA_VISIBLE_DEVICES": "",

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_rl.common.bundled import bundled_patchset
-from npu_rl.common.python_roots import INJECTED, NPU
+from npu_rl.common.python_roots import INJECTED, NPU, REHEARSAL
 from npu_rl.stack.compose.assemble import RUNTIME, dist_info, runtime_files
 from npu_rl.stack.hunks.hunk_match import apply_exact
 from npu_rl.stack.lock import lock_model
@@ -104,7 +104,7 @@ def run(
     npu: with the one for torch_npu as well. usage: the folder for NPU_RL_USAGE. Switches of this process's own
     environment are not passed on. Returns the JSON of the last line that it printed; fails the test if it fails.
     """
-    paths = [INJECTED, *([NPU] if npu else []), code]
+    paths = [INJECTED, REHEARSAL, *([NPU] if npu else []), code]
     given = {name: value for name, value in os.environ.items() if not name.startswith("NPU_RL_")}
     given |= {
         "PYTHONPATH": os.pathsep.join(map(str, paths)),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.common.python_roots import INJECTED, VLLM
+from npu_rl.common.python_roots import INJECTED, REHEARSAL, VLLM
 from npu_rl.training.host.vllm_environment import ENVIRONMENT
 from tests.patchsets.flagship_tree import run, tree, used
 
@@ -48,7 +48,7 @@ def test_vllms_own_engine_sleeps(patched_tree: Path, tmp_path: Path) -> None:
     single = {"MASTER_PORT": str(free_port()), "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "HF_HUB_OFFLINE": "1"}
     found = run(
         ENGINE, patched_tree, str(tmp_path / "models"), npu=False, **ENVIRONMENT, **launched, **single,
-        PYTHONPATH=os.pathsep.join(map(str, (INJECTED, VLLM, patched_tree))),
+        PYTHONPATH=os.pathsep.join(map(str, (INJECTED, REHEARSAL, VLLM, patched_tree))),
     )  # fmt: skip
     other, again, once_more = found["rounds"]
     assert found["first"] == again == once_more == found["level 1"] != other

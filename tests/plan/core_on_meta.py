@@ -1,6 +1,6 @@
 """Builds every pipeline stage of DeepSeek-V3 with Megatron-core's own layers on torch's meta device.
 
-Run with the tree's code and `training/injected` on PYTHONPATH; a JSON list of layouts is the argument.
+Run with the tree's code and `rehearsal/injected` on PYTHONPATH; a JSON list of layouts is the argument.
 Writes one JSON list: per layout and stage the parameters of each kind and the bytes they take.
 """
 

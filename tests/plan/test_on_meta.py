@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.common.python_roots import INJECTED
+from npu_rl.common.python_roots import REHEARSAL
 from npu_rl.recipes.memory.megatron_memory import WEIGHT
 from npu_rl.recipes.sizing.model_config import ModelConfig, known_shapes, read_shape
 from npu_rl.recipes.sizing.weight_sizes import (
@@ -103,7 +103,7 @@ def built(code_tree: Path) -> dict[str, list[dict[str, Any]]]:
     jobs = [{**job, "pipeline": len(job["layers"]), "context": 1, "model": sizes} for job in jobs]
     environment = {
         **{name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ},
-        "PYTHONPATH": os.pathsep.join([str(code_tree), str(INJECTED)]),
+        "PYTHONPATH": os.pathsep.join([str(code_tree), str(REHEARSAL)]),
         **byte_code(),
         "OMP_NUM_THREADS": "1",
     }

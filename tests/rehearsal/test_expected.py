@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from npu_rl.common.bundled import data_root
 from npu_rl.common.errors import NpuRlError
-from npu_rl.common.python_roots import INJECTED
+from npu_rl.common.python_roots import REHEARSAL
 from npu_rl.rehearsal.level_imports import ImportFailure, ImportReport, compare, read_expected
 
 NAMES = st.from_regex(r"[a-z_]+(\.[a-z_]+){0,3}", fullmatch=True)
@@ -149,7 +149,7 @@ PACKAGES = {
 )
 def test_the_lists_quote_the_stand_ins_as_they_speak_now(place: Path) -> None:
     """A reworded refusal made the flagship's rehearsal of imports fail, since the lists had its old words."""
-    text = (INJECTED / "npu_rl_standins/unsupported.py").read_text(encoding="utf-8")
+    text = (REHEARSAL / "npu_rl_standins/unsupported.py").read_text(encoding="utf-8")
     refusal = "has no CPU version among npu-rl's stand-ins: a rehearsal can't show what this call does."
     assert refusal in text
     listed = read_expected(place.read_text(encoding="utf-8"), str(place))

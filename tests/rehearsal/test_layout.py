@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.common.python_roots import INJECTED, NPU
+from npu_rl.common.python_roots import INJECTED, NPU, REHEARSAL
 from npu_rl.recipes.sizing.divisibility import Check
 from npu_rl.recipes.sizing.parallelism import ModelDivisors, Parallelism, RolloutSizes, TrainSizes
 from npu_rl.recipes.sizing.process_groups import train_groups
@@ -210,7 +210,7 @@ def test_mindspeed_refuses_latent_attention_over_tensor_ranks(
         ["git", "-C", repository, "archive", MINDSPEED, "mindspeed"], capture_output=True, check=True
     )
     subprocess.run(["tar", "-x", "-C", tmp_path], input=packed.stdout, check=True)
-    paths = os.pathsep.join([str(INJECTED), str(NPU), os.environ.get("PYTHONPATH", "")])
+    paths = os.pathsep.join([str(INJECTED), str(REHEARSAL), str(NPU), os.environ.get("PYTHONPATH", "")])
     keys = {"multi_latent_attention": True, "multi_head_latent_attention": True}
     train = TrainSizes(tensor=tensor, pipeline=2, expert=2, expert_tensor=1)
     layout = Parallelism(8, "megatron", train, SMALL, transformer=keys)

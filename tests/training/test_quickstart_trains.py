@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.process import processes_of
-from npu_rl.common.python_roots import INJECTED, NPU, VLLM
+from npu_rl.common.python_roots import INJECTED, NPU, REHEARSAL, VLLM
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.training.host.vllm_environment import ENVIRONMENT
 from npu_rl.training.monitor.metrics import curve, read_metrics, rewards
@@ -309,7 +309,10 @@ def test_importing_the_stack_in_its_own_folder_leaves_nothing_there(
 ) -> None:
     """As people do to look around. Byte code is not among it: `activate` has a place for that."""
     pytest.importorskip("msgspec")  # of the extra `rehearsal-vllm`
-    on_cpu = {"PYTHONPATH": os.pathsep.join(map(str, (INJECTED, NPU, VLLM))), "NPU_RL_STANDINS": "cpu"}
+    on_cpu = {
+        "PYTHONPATH": os.pathsep.join(map(str, (INJECTED, REHEARSAL, NPU, VLLM))),
+        "NPU_RL_STANDINS": "cpu",
+    }
     look = 'import verl, megatron, vllm; print(verl.__file__, list(megatron.__path__)[0], vllm.__file__, sep="\\n")'
     script = f"source {shlex.quote(str(quickstart_workspace))}/activate; cd $NPU_RL_WORKSPACE/code; python -c '{look}'"
     done = subprocess.run(

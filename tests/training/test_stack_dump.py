@@ -16,7 +16,7 @@ import pytest
 
 from npu_rl.common.masking import Secrets
 from npu_rl.common.process import RUN_VARIABLE
-from npu_rl.common.python_roots import INJECTED
+from npu_rl.common.python_roots import INJECTED, REHEARSAL
 from npu_rl.training.monitor.hang_alarm import report_of
 from npu_rl.training.record.attempt import Attempt
 from npu_rl.training.run.hang_stacks import StackCollector
@@ -160,7 +160,11 @@ def test_verls_timers_note_when_a_phase_begins_and_ends(tmp_path: Path, files: d
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     noted = tmp_path / "phases.jsonl"
-    env = {**environment(new_id()), "PYTHONPATH": f"{INJECTED}:{tmp_path}", "NPU_RL_PHASES": str(noted)}
+    env = {
+        **environment(new_id()),
+        "PYTHONPATH": f"{INJECTED}:{REHEARSAL}:{tmp_path}",
+        "NPU_RL_PHASES": str(noted),
+    }
 
     def use(**more: str) -> str:
         words = [sys.executable, "-c", USE]

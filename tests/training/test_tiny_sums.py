@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
-from npu_rl.common.python_roots import INJECTED
+from npu_rl.common.python_roots import REHEARSAL
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.rehearsal
 def make(folder: Path, *words: str) -> Path:
     done = subprocess.run(
         [sys.executable, "-m", "npu_rl_make", str(folder), "1", "64", *words],
-        env={**os.environ, "PYTHONPATH": str(INJECTED), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+        env={**os.environ, "PYTHONPATH": str(REHEARSAL), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -78,12 +78,12 @@ def test_each_part_that_is_lost_shows_five_times_as_much_as_rounding(made: Path)
     """In the mean difference of a response token's probability, as verl's training/rollout_probs_diff_mean."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    sys.path.insert(0, str(INJECTED))
+    sys.path.insert(0, str(REHEARSAL))
     try:
         from npu_rl_make_sums import GROUPS, SCALE, without
         from npu_rl_make_tiny import to_bfloat16
     finally:
-        sys.path.remove(str(INJECTED))
+        sys.path.remove(str(REHEARSAL))
     torch.manual_seed(0)
     torch.set_num_threads(1)
     tokenizer = AutoTokenizer.from_pretrained(made / "model")
@@ -159,11 +159,11 @@ def test_the_other_model_is_as_it_was(tmp_path: Path) -> None:
 
 
 def test_the_questions_come_from_their_numbers_alone() -> None:
-    sys.path.insert(0, str(INJECTED))
+    sys.path.insert(0, str(REHEARSAL))
     try:
         from npu_rl_make_sums import ASKED, questions
     finally:
-        sys.path.remove(str(INJECTED))
+        sys.path.remove(str(REHEARSAL))
     assert questions(20, random.Random(3), "train") == questions(20, random.Random(3), "train")
     assert questions(20, random.Random(3), "train") != questions(20, random.Random(4), "train")
     asked = [row["prompt"][0]["content"] for row in questions(len(ASKED) + 5, random.Random(3), "train")]

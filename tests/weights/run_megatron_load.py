@@ -2,8 +2,8 @@
 
     RANK=0 WORLD_SIZE=1 MASTER_ADDR=... MASTER_PORT=... python run_megatron_load.py MODEL CHECKPOINT OUTPUT SIZES
 
-PYTHONPATH has the quickstart's code and `training/injected`. verl 0.5.0's own functions read config.json of MODEL, load
-CHECKPOINT (`load_mcore_dist_weights`) and save OUTPUT (`MegatronCheckpointManager`); the model and `dist_checkpointing`
+PYTHONPATH has the quickstart's code and `rehearsal/injected`. verl 0.5.0's own functions read config.json of MODEL,
+load CHECKPOINT (`load_mcore_dist_weights`) and save OUTPUT (`MegatronCheckpointManager`); model and checkpointing
 are Megatron-core 0.12.1's. SIZES: JSON of the parallel sizes.
 
 Transformer Engine is not installed, so the layers are Megatron-core's local ones. Under its own mechanism,

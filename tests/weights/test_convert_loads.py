@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.common.python_roots import INJECTED, NPU
+from npu_rl.common.python_roots import INJECTED, NPU, REHEARSAL
 from tests.patchsets import flagship_tree
 from tests.runtime.tiny_deepseek import make
 from tests.weights.gloo_ranks import processes
@@ -53,7 +53,7 @@ def run(tree: Path, jobs: list[Any], ranks: int, folder: Path) -> list[list[Any]
     arguments = [str(RUNNER), str(tree), "jobs.json", "."]
     environment = {"NPU_RL_STANDINS": "cpu", "TORCHDYNAMO_DISABLE": "1"}
     command = [sys.executable, "-W", "ignore", *arguments]
-    for done in processes(command, ranks, folder, [INJECTED, NPU], **environment):
+    for done in processes(command, ranks, folder, [INJECTED, REHEARSAL, NPU], **environment):
         assert done.returncode == 0, done.stdout[-4000:]
     found = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(ranks)]
     return [[of_rank[number] for of_rank in found] for number in range(len(jobs))]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.common.python_roots import INJECTED
+from npu_rl.common.python_roots import INJECTED, REHEARSAL
 from npu_rl.training.record.run_record import RunRecord
 from tests.support import clean_env, run_cli
 from tests.tensors.megatron_checkpoints import read_hf
@@ -100,7 +100,7 @@ def load_and_save(code: Path, model: Path, checkpoint: Path, output: Path) -> No
     program = Path(__file__).with_name("run_megatron_load.py")
     words = [sys.executable, "-W", "ignore", program, model, checkpoint, output, json.dumps(sizes)]
     output.mkdir(parents=True)
-    for done in processes(list(map(str, words)), 2, output.parent, [code, INJECTED]):
+    for done in processes(list(map(str, words)), 2, output.parent, [code, INJECTED, REHEARSAL]):
         assert done.returncode == 0, done.stdout[-3000:]
 
 

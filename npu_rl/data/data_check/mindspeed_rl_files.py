@@ -105,7 +105,10 @@ def _run(code: Path, python: str, tokenizer: Path, file: Path, output: Path) -> 
     ]
     command = [python, str(script), str(code), CONFIG, *arguments]
     # On a host without an NPU torch_npu's stand-in takes its place.
-    roots = [python_roots.INJECTED, *([] if host_facts.devices("npu") else [python_roots.NPU])]
+    roots = [
+        python_roots.INJECTED,
+        *([] if host_facts.devices("npu") else [python_roots.REHEARSAL, python_roots.NPU]),
+    ]
     more = {"HF_DATASETS_CACHE": str(work / "cache"), "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
     finished = run_quietly(command, child_environment(roots, code, more), work, _TIMEOUT)
     if finished.code != 0:

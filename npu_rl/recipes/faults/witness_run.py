@@ -91,7 +91,12 @@ def run_witness(
 def witness_variables(script: Path, code: Path | str) -> dict[str, str]:
     """Return the variables that a witness needs: the stand-ins and the tree on its path, and its own ENVIRONMENT."""
     names = {"STAND_INS": (), "ENVIRONMENT": {}, **_constants(script)}
-    roots = [python_roots.INJECTED, *(_ROOTS[name] for name in names["STAND_INS"]), code]
+    roots = [
+        python_roots.INJECTED,
+        python_roots.REHEARSAL,
+        *(_ROOTS[name] for name in names["STAND_INS"]),
+        code,
+    ]
     return {**_USUAL, "PYTHONPATH": os.pathsep.join(map(str, roots)), **names["ENVIRONMENT"]}
 
 

@@ -155,7 +155,7 @@ def ask(
         "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
     }
     if not host_facts.devices("npu", root) and function is not None:
-        paths[1:1] = [python_roots.NPU, python_roots.APEX]
+        paths[1:1] = [python_roots.REHEARSAL, python_roots.NPU, python_roots.APEX]
         environment["NPU_RL_STANDINS"] = "cpu"
     environment.pop("PYTHONPYCACHEPREFIX", None)
     environment["PYTHONPATH"] = os.pathsep.join([*map(str, paths), *callers_path([code])])

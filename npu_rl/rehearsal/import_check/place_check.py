@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_rl.common.process import RUN_VARIABLE
-from npu_rl.common.python_roots import APEX, INJECTED, NPU, VLLM
+from npu_rl.common.python_roots import APEX, INJECTED, NPU, REHEARSAL, VLLM
 from npu_rl.common.yaml_documents.finding import Finding, Severity, file_finding
 from npu_rl.rehearsal.child_process import run_child
 from npu_rl.rehearsal.choose_levels import VLLM_STANDINS, vllm_version
@@ -79,7 +79,7 @@ def look_at_places(
         {"adaptors": adaptors, "places": [asdict(place) for place in places], "limit": _IMPORT_LIMIT},
         code=code,
         python=Path(python),
-        environment={**child_variables(env, [INJECTED, *standins, code]), **on_cpu},
+        environment={**child_variables(env, [INJECTED, REHEARSAL, *standins, code]), **on_cpu},
         limit=_IMPORT_LIMIT + _START_LIMIT,
         title=TITLE,
     )

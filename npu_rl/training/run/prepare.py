@@ -150,7 +150,7 @@ class Prepared:
         npu = self.recipe.device == "cpu" and patched
         return (
             python_roots.INJECTED,
-            *([python_roots.TENSORS] if self.recipe.device == "cpu" else []),
+            *([python_roots.REHEARSAL, python_roots.TENSORS] if self.recipe.device == "cpu" else []),
             *([python_roots.NPU] if npu else []),
             *([python_roots.APEX] if npu and (self.paths.code / "mindspeed_llm").is_dir() else []),
             *([python_roots.VLLM] if self._vllm_on_cpu(rollout_standin) else []),

@@ -11,13 +11,13 @@ from pathlib import Path
 from npu_rl.common.disk import disk_errors, remove_tree
 from npu_rl.common.errors import HostError
 from npu_rl.common.process import run_quietly
-from npu_rl.common.python_roots import INJECTED
+from npu_rl.common.python_roots import REHEARSAL
 from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.training.run.interpreter import Interpreter
 from npu_rl.training.run.made_folders import is_as_made, keep_made, place_for
 
 MAKER_MODULE = "npu_rl_make"
-MAKER_ENVIRONMENT = {"PYTHONPATH": str(INJECTED)}
+MAKER_ENVIRONMENT = {"PYTHONPATH": str(REHEARSAL)}
 _DEPENDS_ON = ("torch", "numpy", "transformers", "tokenizers", "pyarrow")
 
 
@@ -39,7 +39,7 @@ def model_folder(runs: Path, recipe: Recipe, interpreter: Interpreter) -> Path:
         "kinds": _kinds(recipe),
         "makers": [
             hashlib.sha256(file.read_bytes()).hexdigest()
-            for file in sorted(INJECTED.glob(f"{MAKER_MODULE}*.py"))
+            for file in sorted(REHEARSAL.glob(f"{MAKER_MODULE}*.py"))
         ],
         "packages": {name: interpreter.packages.get(name) for name in _DEPENDS_ON},
     }

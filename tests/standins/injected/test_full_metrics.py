@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from npu_rl.common.python_roots import INJECTED
+from npu_rl.common.python_roots import REHEARSAL
 from npu_rl.training.monitor.step_lines import StepLines
 
 
 @pytest.fixture
 def standin() -> Iterator[Any]:
-    sys.path.insert(0, str(INJECTED))
+    sys.path.insert(0, str(REHEARSAL))
     try:
         yield importlib.import_module("npu_rl_standins.full_metrics")
     finally:
-        sys.path.remove(str(INJECTED))
+        sys.path.remove(str(REHEARSAL))
 
 
 def logger(form: str) -> Any:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.training.injected.npu_rl_standins.hooks import after_import
+from npu_rl.rehearsal.injected.npu_rl_standins.hooks import after_import
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.common.python_roots import INJECTED
+from npu_rl.common.python_roots import INJECTED, REHEARSAL
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.rehearsal
@@ -35,7 +35,12 @@ print("right")
 
 
 def environment(tmp_path: Path, **extra: str) -> dict[str, str]:
-    env = {**os.environ, "PYTHONPATH": str(INJECTED), "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    env = {
+        **os.environ,
+        "PYTHONPATH": f"{INJECTED}{os.pathsep}{REHEARSAL}",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "OMP_NUM_THREADS": "1",
+    }
     return {**env, "NPU_RL_STANDINS": "cpu", "NPU_RL_USAGE": str(tmp_path), **extra}
 
 
@@ -157,7 +162,7 @@ class Small(torch.nn.Module):  # type: ignore[misc,name-defined]
 
 @pytest.fixture
 def load_weights() -> Any:
-    from npu_rl.training.injected.npu_rl_standins.rollout import load_weights
+    from npu_rl.rehearsal.injected.npu_rl_standins.rollout import load_weights
 
     return load_weights
 
@@ -196,7 +201,7 @@ def test_unknown_unset_and_misshapen_weights_are_fatal(load_weights: Any, weight
 def test_a_fault_of_the_weight_sync_changes_tensors_by_name(
     fault: str, expected: dict[str, list[float]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from npu_rl.training.injected.npu_rl_standins import fault as control
+    from npu_rl.rehearsal.injected.npu_rl_standins import fault as control
 
     monkeypatch.setenv(control.FAULT, fault)
     sent = {"0.o_proj": torch.tensor([1.0, 2.501]), "0.q_proj": torch.tensor([1.0, 2.5])}
@@ -207,7 +212,7 @@ def test_a_fault_of_the_weight_sync_changes_tensors_by_name(
 def test_exchanged_experts_are_half_of_them_apart_and_an_unknown_fault_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from npu_rl.training.injected.npu_rl_standins import fault as control
+    from npu_rl.rehearsal.injected.npu_rl_standins import fault as control
 
     monkeypatch.setenv(control.FAULT, "exchanged:experts")
     sent = [(f"mlp.experts.{number}.up_proj", torch.tensor([float(number)])) for number in range(4)]

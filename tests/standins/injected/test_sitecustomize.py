@@ -7,11 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from npu_rl.common.python_roots import INJECTED
+from npu_rl.common.python_roots import INJECTED, REHEARSAL
 
 
 def run(code: str, *path: Path, standins: str | None) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [INJECTED, *path]))}
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [INJECTED, REHEARSAL, *path]))}
     env.pop("NPU_RL_STANDINS", None)
     if standins is not None:
         env["NPU_RL_STANDINS"] = standins
@@ -45,8 +45,8 @@ def test_a_sitecustomize_of_the_users_runs_too(tmp_path: Path) -> None:
 
 
 def test_the_modules_need_nothing_of_npu_rl(tmp_path: Path) -> None:
-    """The training interpreter need not have npu-rl: everything there is found from the one folder."""
-    for path in sorted(INJECTED.rglob("*.py")):
+    """The training interpreter need not have npu-rl: everything there is found from its two folders."""
+    for path in sorted([*INJECTED.rglob("*.py"), *REHEARSAL.rglob("*.py")]):
         text = path.read_text()
         assert (
             "import npu_rl\n" not in text and "from npu_rl." not in text and "from npu_rl import" not in text

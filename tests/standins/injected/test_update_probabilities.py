@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.common.python_roots import INJECTED
+from npu_rl.common.python_roots import REHEARSAL
 
 torch: Any = pytest.importorskip("torch")
 pytestmark = [pytest.mark.rehearsal, pytest.mark.pypi]
@@ -22,14 +22,14 @@ PAD, WIDE, LONG = 0, 3, 2  # the padding token, and the widths of prompts and re
 
 @pytest.fixture
 def comparison() -> Iterator[Any]:
-    sys.path.insert(0, str(INJECTED))
+    sys.path.insert(0, str(REHEARSAL))
     try:
         module = importlib.import_module("npu_rl_standins.update_probabilities")
         yield module
         module._sampled.clear()
         module._times.clear()
     finally:
-        sys.path.remove(str(INJECTED))
+        sys.path.remove(str(REHEARSAL))
 
 
 def generated(comparison: Any) -> None:

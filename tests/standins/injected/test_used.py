@@ -8,13 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from npu_rl.common.python_roots import INJECTED
+from npu_rl.common.python_roots import REHEARSAL
 from npu_rl.rehearsal.patch_hooks import read_usage
 from tests.support import ROOT
 
 
 def run(code: str, usage: Path | None, **extra: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "PYTHONPATH": str(INJECTED), **extra}
+    env = {**os.environ, "PYTHONPATH": str(REHEARSAL), **extra}
     env.pop("NPU_RL_USAGE", None)
     if usage is not None:
         env["NPU_RL_USAGE"] = str(usage)
@@ -22,7 +22,7 @@ def run(code: str, usage: Path | None, **extra: str) -> subprocess.CompletedProc
 
 
 def test_the_runtime_has_the_same_counter() -> None:
-    ours = (INJECTED / "npu_rl_standins" / "used.py").read_bytes()
+    ours = (REHEARSAL / "npu_rl_standins" / "used.py").read_bytes()
     assert ours == (ROOT / "npu_rl" / "runtime" / "used.py").read_bytes()
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from npu_rl.common.errors import NpuRlError
-from npu_rl.common.python_roots import INJECTED, TENSORS
+from npu_rl.common.python_roots import REHEARSAL, TENSORS
 from npu_rl.rehearsal.training_checks.weight_syncs import read_weight_syncs, require_sync_per_step
 
 torch: Any = pytest.importorskip("torch")
@@ -32,7 +32,7 @@ BIAS = "model.layers.1.mlp.gate.e_score_correction_bias"
 @pytest.fixture(scope="module")
 def packages() -> Iterator[Any]:
     """What the training interpreter imports, in this process."""
-    sys.path[:0] = [str(INJECTED), str(TENSORS)]
+    sys.path[:0] = [str(REHEARSAL), str(TENSORS)]
     try:
         yield importlib.import_module
     finally:

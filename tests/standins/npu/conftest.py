@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from npu_rl.common.python_roots import INJECTED, NPU, TENSORS
+from npu_rl.common.python_roots import INJECTED, NPU, REHEARSAL, TENSORS
 from tests.support import byte_code
 
 
@@ -18,7 +18,7 @@ def torch_npu() -> ModuleType:
     """The stand-in, in this process. Reading "npu" as the CPU changes nothing for other tests; `transfer_to_npu` would,
     so that is imported only in processes of its own."""
     pytest.importorskip("torch")
-    sys.path[:0] = [str(INJECTED), str(NPU)]
+    sys.path[:0] = [str(INJECTED), str(REHEARSAL), str(NPU)]
     try:
         import torch_npu
     finally:
@@ -35,7 +35,14 @@ def python(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
         *arguments: str | Path, path: tuple[Path, ...] = (), check: bool = True, **environment: str
     ) -> subprocess.CompletedProcess[str]:
         already = os.environ.get("PYTHONPATH", "")
-        places = [str(INJECTED), str(TENSORS), str(NPU), *map(str, path), *([already] if already else [])]
+        places = [
+            str(INJECTED),
+            str(REHEARSAL),
+            str(TENSORS),
+            str(NPU),
+            *map(str, path),
+            *([already] if already else []),
+        ]
         done = subprocess.run(
             [sys.executable, "-W", "ignore", *map(str, arguments)],
             capture_output=True,

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.common.python_roots import INJECTED, TENSORS, VLLM
+from npu_rl.common.python_roots import INJECTED, REHEARSAL, TENSORS, VLLM
 from npu_rl.training.host import vllm_environment
 from tests.support import byte_code
 
@@ -42,7 +42,7 @@ def one_thread() -> Iterator[None]:
 def standins() -> ModuleType:
     """The package, in this process: its operators and functions; vLLM isn't needed for them."""
     pytest.importorskip("torch")
-    sys.path[:0] = [str(INJECTED), str(VLLM)]
+    sys.path[:0] = [str(INJECTED), str(REHEARSAL), str(VLLM)]
     try:
         import npu_rl_standins_vllm
         import npu_rl_standins_vllm.communicator
@@ -79,7 +79,7 @@ def environment(tree: Path, **extra: str) -> dict[str, str]:
     """Of a training process on a CPU, as a rehearsal makes it."""
     return {
         **{name: value for name, value in os.environ.items() if not name.startswith(("VLLM_", "NPU_RL_"))},
-        "PYTHONPATH": os.pathsep.join(map(str, [INJECTED, TENSORS, VLLM, tree])),
+        "PYTHONPATH": os.pathsep.join(map(str, [INJECTED, REHEARSAL, TENSORS, VLLM, tree])),
         **byte_code(),
         "OMP_NUM_THREADS": "1",
         "HF_HUB_OFFLINE": "1",

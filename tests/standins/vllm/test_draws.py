@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.common.python_roots import INJECTED, VLLM
+from npu_rl.common.python_roots import INJECTED, REHEARSAL, VLLM
 
 torch: Any = pytest.importorskip("torch")
 pytestmark = [pytest.mark.rehearsal, pytest.mark.pypi]
@@ -20,7 +20,7 @@ REQUESTS, VOCABULARY = 64, 40
 
 @pytest.fixture(scope="module")
 def draws() -> Iterator[Any]:
-    folders = [str(INJECTED), str(VLLM)]
+    folders = [str(INJECTED), str(REHEARSAL), str(VLLM)]
     sys.path[:0] = folders
     try:
         yield importlib.import_module("npu_rl_standins_vllm.draws")
