@@ -86,6 +86,7 @@ def _install_standins() -> None:
         return
     try:
         importlib.import_module("npu_rl_standins").install(wanted.split(","))
+        importlib.import_module("npu_rl_weight_sync.watched_syncs").install()
     except Exception:  # noqa: BLE001  `site` would print it and continue, with incomplete stand-ins
         import traceback
 

@@ -16,7 +16,12 @@ from types import ModuleType
 from typing import Any
 
 from .hooks import after_import
-from .weight_sync import MANAGERS
+
+MANAGERS = (
+    "verl.workers.sharding_manager.megatron_vllm",
+    "verl_patches.workers.sharding_manager.megatron_vllm",
+)
+"""Modules with a sharding manager between Megatron and vLLM, of verl and of cann-recipes-train."""
 
 FAULT = "NPU_RL_SYNC_FAULT"
 KINDS = ("zeroed", "unsent", "rounded", "kept", "exchanged")

@@ -45,14 +45,11 @@ def _install_on_megatron(module: ModuleType) -> None:
 
 def build_on_fsdp(worker: Any, trust_remote_code: bool = False) -> tuple[Any, Any]:
     """Return rollout and sharding manager, in place of the FSDP workers' ActorRolloutRefWorker._build_rollout."""
-    from npu_rl_weight_sync.sync_check import fsdp_sides
-
     return _build(
         worker.actor_model_config,
         worker.config.rollout,
         weights=lambda: actor_weights(worker.actor_module_fsdp),
         train=worker.actor_module_fsdp.train,
-        sides=lambda model: fsdp_sides(worker.actor_module_fsdp, worker.actor_model_config, model),
         ready=nullcontext(),
         trust=trust_remote_code,
     )
@@ -60,7 +57,6 @@ def build_on_fsdp(worker: Any, trust_remote_code: bool = False) -> tuple[Any, An
 
 def build_on_megatron(worker: Any, trust_remote_code: bool = False) -> tuple[Any, Any]:
     """Return rollout and sharding manager for the Megatron workers. Each rank generates with all stages' weights."""
-    from npu_rl_weight_sync.sync_check import megatron_sides
     from verl.utils.config import omega_conf_to_dataclass
 
     def train() -> None:
@@ -73,7 +69,6 @@ def build_on_megatron(worker: Any, trust_remote_code: bool = False) -> tuple[Any
         omega_conf_to_dataclass(config) if "_target_" in config else config,  # no dataclass at verl 796871d
         weights=lambda: megatron_weights(worker),
         train=train,
-        sides=lambda model: megatron_sides(worker.actor.actor_module, worker.hf_config, model),
         ready=_LoadedParameters(worker),
         trust=trust_remote_code,
     )
@@ -88,12 +83,10 @@ def _build(
     *,
     weights: Callable[[], NamedTensors],
     train: Callable[[], Any],
-    sides: Callable[[Any], Any],
     ready: AbstractContextManager[Any],
     trust: bool,
 ) -> tuple[Any, Any]:
     import torch
-    from npu_rl_weight_sync.sync_check import watch
     from transformers import AutoModelForCausalLM
     from verl.workers.rollout import HFRollout
     from verl.workers.sharding_manager.base import BaseShardingManager
@@ -121,6 +114,8 @@ def _build(
     class Manager(BaseShardingManager):  # type: ignore[misc]
         """A sharding manager that sets the rollout's weights on entry."""
 
+        rollout_model = model
+
         def __enter__(self) -> None:
             started = time.perf_counter()
             with ready:
@@ -130,7 +125,6 @@ def _build(
         def __exit__(self, *_: object) -> None:
             train()
 
-    watch(Manager, lambda _: sides(model))
     return Rollout(module=generating, config=config), Manager()
 
 
