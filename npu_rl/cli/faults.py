@@ -60,16 +60,16 @@ def faults(
     workspace's manifest reach come first. The exit code is 1 if a fault with a wrong result is open, a file can't be
     read, or a witness disagrees.
     """
-    from npu_rl.common.yaml_documents.suggest import nearest
+    from npu_rl.common.yaml_documents.suggest import nearest_names
     from npu_rl.recipes.faults.fault import known_faults
 
     if_interrupted(STARTS_OVER)
     chosen = [fault for fault in known_faults() if which in (None, fault.id)]
     manifest = None if chosen else which
     if manifest is not None and manifest not in manifest_names() and not Path(manifest).exists():
-        close = nearest(manifest, [fault.id for fault in known_faults()])
-        if close is not None:
-            raise UsageError(f"Unknown fault {manifest}", hint=f"Did you mean {close}?")
+        close = nearest_names(manifest, _names(), 3)
+        near = f"Did you mean {' or '.join(close)}?" if close else "npu-rl faults"
+        raise UsageError(f"Unknown fault {manifest}", hint=near)
     if manifest is not None and (workspace is not None or run):
         conflicting = "--workspace" if workspace is not None else "--run"
         raise UsageError(

@@ -190,6 +190,15 @@ def test_the_command_on_a_workspace(quickstart_workspace: Path, tmp_path: Path) 
     assert conflict.returncode == 2 and "MANIFEST conflicts with --run" in conflict.stderr
 
 
-def test_a_misspelt_id_is_no_manifest() -> None:
-    done = run_cli(["faults", "router-bias-bfloat16-on-loads", "--run"], os.environ)
-    assert done.returncode == 2 and "router-bias-bfloat16-on-load?" in done.stderr
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("router-bias-bfloat16-on-loads --run", "Did you mean router-bias-bfloat16-on-load or"),
+        ("NOSUCH -w .", ""),
+    ],
+)
+def test_a_misspelt_id_is_no_manifest(words: str, hint: str) -> None:
+    done = run_cli(["faults", *words.split()], os.environ)
+    assert (
+        done.returncode == 2 and f"Unknown fault {words.split()[0]}\n" in done.stderr and hint in done.stderr
+    )

@@ -52,6 +52,22 @@ def test_a_good_recipe_for_megatron(code: Path) -> None:
     assert errors(loaded, code) == []
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"enable_mlapo": true}', ""),
+        ('{"enable_mlap": true}', "enable_mlapo in place of"),
+        ("{enable_mlapo: true}", "invalid JSON"),
+    ],
+)
+def test_names_in_a_section_that_is_text(code: Path, text: str, words: str) -> None:
+    lay(code, {"vllm_ascend/config.py": "enabled = vllm_config.additional_config.get('enable_mlapo')\n"})
+    lay(code, {"vllm/engine/arg_utils.py": "class EngineArgs:\n    additional_config: dict = None\n"})
+    key = "actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config"
+    found = errors(recipe(rollout={"engine": "vllm", "responses": 8}, overrides={key: text}), code)
+    assert [words in one for one in found] == [True] * bool(words)
+
+
 DEFAULTS = (
     "defaults:\n  - model_engine: dp\n  - actor@actor_rollout_ref.actor: ${model_engine}_actor\n  - _self_\n"
 )

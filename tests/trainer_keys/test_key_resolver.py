@@ -97,7 +97,6 @@ UNKNOWN = {
     f"{V}.compilation_config.pass_config.fuze": f"{V}.compilation_config.pass_config.fuse",
     f"{V}.additional_config.enable_mlap": f"{V}.additional_config.enable_mlapo",
     f"{V}.additional_config.swap_space": "",
-    "data@x": "",
 }
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+from npu_rl.common.python_roots import INJECTED
 from npu_rl.common.yaml_documents.finding import Finding, Severity
 from npu_rl.recipes.judgement import trainer_probe
 from npu_rl.recipes.judgement.judge import AssembledTree, Judgement, judge
 from npu_rl.recipes.recipe.load_recipe import load_recipe
+from npu_rl.recipes.recipe.trainer_settings import Setting
 from tests import hydra_in_process
 from tests.code_trees import archive, lay
 from tests.own_trainer import TREE, write_recipe
@@ -122,6 +126,98 @@ def test_it_is_not_run_where_a_key_is_invalid_or_no_function_is_named(code: Path
     assert not judged(code, "overrides.nothing.x=1", python=python).ok
     assert judged(code, "trainer.validate=null", python=python).ok
     assert not (tmp_path / "ran").exists()
+
+
+ENGINE = {
+    "vllm/__init__.py": "",
+    "vllm/engine/__init__.py": "",
+    "vllm/engine/arg_utils.py": """
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Literal
+import pydantic
+
+class Graphs(Enum):
+    NONE = 0
+    FULL = 2
+
+@pydantic.dataclasses.dataclass
+class Compilation:
+    cudagraph_mode: Graphs = Graphs.NONE
+    sizes: list[int] | None = None
+
+    @pydantic.field_validator("cudagraph_mode", mode="before")
+    @classmethod
+    def _by_name(cls, value: object) -> object:
+        return Graphs[value.upper()] if isinstance(value, str) else value
+
+@dataclass
+class AsyncEngineArgs:
+    load_format: str = "auto"
+    scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
+    quantization: Literal["fp8"] | str | None = None
+    max_model_len: int = 0
+    compilation_config: Compilation = field(default_factory=Compilation)
+""",
+    "vllm/model_executor/model_loader/__init__.py": (
+        "from typing import Literal\nimport a_package_of_the_devices\nLoadFormats = Literal['auto', 'dummy']\n"
+    ),
+    "vllm_ascend/rfork.py": "@register_model_loader('rfork')\nclass Loader: ...\n",
+}
+ROLLOUT, GRAPHS = "actor_rollout_ref.rollout", "engine_kwargs.vllm.compilation_config"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "accepted"),
+    [
+        ("scheduling_policy", "fcfss", "'fcfs' or 'priority'"),
+        ("scheduling_policy", "priority", None),
+        ("load_format", "dummmy", "auto, dummy, rfork"),
+        ("load_format", "rfork", None),
+        ("load_format", "AUTO", None),
+        ("load_format", "dummy_dtensor", None),
+        ("engine_kwargs.vllm.quantization", "ascend", None),
+        ("engine_kwargs.vllm.max_model_len", "4k", None),
+        (f"{GRAPHS}.cudagraph_mode", "FULLL", "NONE, FULL"),
+        (f"{GRAPHS}.cudagraph_mode", "full", None),
+        (f"{GRAPHS}.sizes", [1, 2], None),
+        (GRAPHS, '{"cudagraph_mode": "FULLL"}', "NONE, FULL"),
+    ],
+)
+def test_vllms_arguments_are_judged_by_their_dataclass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, value: object, accepted: str | None
+) -> None:
+    conf = pytest.importorskip("omegaconf").OmegaConf
+    code = lay(tmp_path / "code", ENGINE)
+    for path in (code, INJECTED):
+        monkeypatch.syspath_prepend(path)
+    for name in [one for one in sys.modules if one.partition(".")[0] == "vllm"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setenv("VLLM_PLUGINS", "")
+    probe = importlib.import_module("npu_rl_probe")
+    config = conf.create({"actor_rollout_ref": {"rollout": {"name": "vllm"}}})
+    conf.update(config, f"{ROLLOUT}.{key}", value)
+    checks = list(probe._checks_of_vllm(config, [f"{ROLLOUT}.{key}"], code))
+    with pytest.raises(ValueError, match=accepted) if accepted else nullcontext():
+        for _, check, *values in checks:
+            check(*values)
+
+
+@pytest.mark.parametrize(
+    ("message", "value", "fix"),
+    [
+        ("Input should be 'fcfs' or 'priority'", "fcfss", "set rollout.x to fcfs (a.yaml:3)"),
+        (
+            "Must be one of ['disabled', 'R2', 'R3']",
+            "no",
+            "set rollout.x to one of disabled, R2, R3 (a.yaml:3)",
+        ),
+        ("'FULLL' is not one of NONE, FULL", "FULLL", "set rollout.x to FULL (a.yaml:3)"),
+        ("train_batch_size (9) must be divisible by 2", 9, "set rollout.x to another value (a.yaml:3)"),
+    ],
+)
+def test_a_value_has_a_fix(message: str, value: object, fix: str) -> None:
+    assert trainer_probe._fix(Setting("x", value, ("rollout", "x")), message, "a.yaml:3") == fix
 
 
 # Of the misspelt values that a static reader refused, those that only a rollout's engine or a worker refuses are left.

@@ -5,7 +5,9 @@ Values are left to the trainer's own code (`trainer_probe.py`), and whether the 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -204,6 +206,21 @@ class KeyChecker:
                 self._check_section(setting, resolver)
             else:
                 self._check_value(setting, resolver.tree)
+                self._check_json(setting, resolver)
+
+    def _check_json(self, setting: Setting, resolver: KeyResolver) -> None:
+        """Report unknown names in a section that is given as text, as on vLLM's command line."""
+        if not resolver.is_library_section(setting.key) or not str(setting.value).startswith("{"):
+            return
+        try:
+            inner = replace(setting, value=json.loads(setting.value))
+        except (ValueError, RecursionError) as error:
+            self._error(setting.path, setting.key, f"invalid JSON: {error}", "invalid-value")
+            return
+        for one in flatten_mappings([inner]):
+            resolution = resolver.resolve(one.key)
+            if not resolution.known:
+                self._report_unknown(replace(one, path=setting.path), resolution)
 
     def _report_unknown(self, setting: Setting, resolution: KeyResolution) -> None:
         fix = ""

@@ -20,6 +20,8 @@ from npu_rl.common.errors import NpuRlError
 from npu_rl.common.masking import Secrets
 from npu_rl.common.process import run_quietly
 from npu_rl.common.yaml_documents.finding import Finding, Severity
+from npu_rl.common.yaml_documents.problems import dotted
+from npu_rl.common.yaml_documents.suggest import nearest
 from npu_rl.recipes.judgement.judgement import AssembledTree, Judgement
 from npu_rl.recipes.judgement.key_check import VALUES
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
@@ -31,7 +33,12 @@ from npu_rl.recipes.trainer_keys.plain_config import plain_config
 
 _CHILD = python_roots.INJECTED / "npu_rl_probe.py"
 _MARK = "npu-rl-probed:"
-_SECONDS = 180.0
+_SECONDS = 1800.0  # for a hang: the imports take 6 to 15 s of CPU, and minutes on a machine that is busy
+# accepted values, as verl, vLLM, pydantic and enum write them
+_NAME = r"['\"]?[\w.+-]+['\"]?"
+_LISTED = re.compile(
+    rf"(?:\b(?:one of|should be)|\w:) *[\[({{]?(?P<names>{_NAME}(?:(?:, | or |, or ){_NAME})+)"
+)
 _WHOLE = "values, by the trainer's own code"
 _CHECKPOINTS = Path("/checkpoints")  # a run's folder, which no check needs to exist
 
@@ -73,8 +80,10 @@ def probed(
     if "unrun" in answer:
         fix = "choose an interpreter that has the trainer's packages: " + tree.setup_command
         return _not_checked(judgement, f"{python}: {known.mask(str(answer['unrun']))}", fix)
-    whole = [one for one in answer["raised"] if not one["key"] and not loaded.recipe.has_own_keys]
-    others = [one for one in answer["raised"] if one not in whole]
+    # verl validates what it has instantiated before: the first of each message
+    raised = list({one["message"]: one for one in reversed(answer["raised"])}.values())[::-1]
+    whole = [one for one in raised if not one["key"] and not loaded.recipe.has_own_keys]
+    others = [one for one in raised if one not in whole]
     judgement = replace(
         judgement,
         key_findings=(*judgement.key_findings, *_findings(loaded, others, known)),
@@ -93,17 +102,25 @@ def _not_checked(judgement: Judgement, reason: str, fix: str) -> Judgement:
 
 
 def _findings(loaded: LoadedRecipe, raised: list[dict[str, str]], known: Secrets) -> Iterator[Finding]:
-    seen = set()
     for one in raised:
         message = known.mask(one["message"])
-        if message not in seen:  # verl validates what it has instantiated before
-            seen.add(message)
-            setting = _guilty(loaded, one["key"], one["message"])
-            at = f" ({one['where']})" if one["where"] else ""
-            path = setting.path if setting else ("trainer", "validate") if loaded.recipe.has_own_keys else ()
-            key = setting.key if setting else one["key"]
-            text = f"the trainer refuses it: {message}{at}"
-            yield Finding(VALUES, Severity.ERROR, path, key, text, "", loaded.where(*path))
+        setting = _guilty(loaded, one["key"], one["message"])
+        at = f" ({one['where']})" if one["where"] else ""
+        path = setting.path if setting else ("trainer", "validate") if loaded.recipe.has_own_keys else ()
+        key = setting.key if setting else one["key"]
+        text, where = f"the trainer refuses it: {message}{at}", loaded.where(*path)
+        fix = _fix(setting, message, where) if setting else ""
+        yield Finding(VALUES, Severity.ERROR, path, key, text, fix, where)
+
+
+def _fix(setting: Setting, message: str, where: str) -> str:
+    """Return the edit of a value: to the nearest of the names that a message lists, or to one of them."""
+    key, value = dotted(setting.path), str(setting.value)
+    listed = _LISTED.search(message)
+    names = re.findall(r"[\w.+-]+(?<!\bor)", listed["names"]) if listed else []
+    if near := nearest(value, names):
+        return f"set {key} to {near} ({where})"
+    return f"set {key} to {'one of ' + ', '.join(names) if names else 'another value'} ({where})"
 
 
 def _guilty(loaded: LoadedRecipe, key: str, message: str) -> Setting | None:

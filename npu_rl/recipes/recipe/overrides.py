@@ -29,6 +29,7 @@ from npu_rl.common.yaml_documents.quoted_text import Quoted
 from npu_rl.common.yaml_documents.suggest import nearest, nearest_names, question
 from npu_rl.common.yaml_documents.validation_errors import KeyFault, unknown_key
 from npu_rl.recipes.recipe.key_map import dotted_keys, sections, suggest_keys, suggested_key
+from npu_rl.recipes.recipe.recipe_fields import TRAINER_KEY_PATTERN
 from npu_rl.recipes.recipe.recipe_paths import make_absolute
 from npu_rl.recipes.recipe.schema import SECTIONS_OF_VERL, Recipe
 from npu_rl.recipes.recipe.trainer_settings import OVERRIDES
@@ -39,7 +40,6 @@ _NULL_HINT = "; null gives the trainer a null"
 TRAINER_NULL = Quoted("null")
 """A null as a value (`read_scalar`). None removes what a parent says."""
 
-_TRAINER_KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_][A-Za-z0-9_-]*)*")
 _SHARED_SECTIONS = ("algorithm", "data", "trainer")  # of the recipe and of verl's configuration
 # By difflib's measure; optimiser and optimizer have 0.89, reward and reward_model 0.67.
 _SECTION_SIMILARITY = 0.8
@@ -212,7 +212,7 @@ def _path(key: str, value: str) -> tuple[str, ...]:
             trainer_key = ".".join(parts[1:])
         else:
             _refuse_misspelt(name, parts, value)
-    if not _TRAINER_KEY.fullmatch(trainer_key):
+    if not re.fullmatch(TRAINER_KEY_PATTERN, trainer_key):
         named = "is not a key of a trainer: names of letters, digits, '_' and '-', with dots"
         raise _Invalid(f"{shown(trainer_key)} {named}")
     return OVERRIDES, trainer_key

@@ -33,7 +33,7 @@ _WHOLE_NUMBER = re.compile(_WHOLE_PATTERN)  # 1e2 is 100
 _NUMBER = re.compile(_DECIMAL_PATTERN)
 _SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _WORD = r"[A-Za-z0-9_][A-Za-z0-9_-]*"
-_TRAINER_KEY_PATTERN = rf"^{_WORD}(\.{_WORD})*$"
+TRAINER_KEY_PATTERN = rf"^{_WORD}(\.{_WORD})*$"
 _SECTION_PATTERN = rf"^({_WORD}|\*)(\.({_WORD}|\*))*$"
 _DOTTED_NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+$"
 
@@ -245,7 +245,7 @@ if TYPE_CHECKING:
     SectionKey = str
     DottedName = str
 else:
-    TrainerKey = _matching(_TRAINER_KEY_PATTERN, "a key of the trainer, such as actor_config.lr")
+    TrainerKey = _matching(TRAINER_KEY_PATTERN, "a key of the trainer, such as actor_config.lr")
     SectionKey = _matching(
         _SECTION_PATTERN, "a section of the trainer's configuration, such as actor_config or model.*"
     )

@@ -97,7 +97,7 @@ class Recipe(Strict):
         default=FaultExceptions(),
         description="Known faults of the tree that the run accepts (`npu-rl faults`).",
     )
-    overrides: dict[f.Text, f.Scalar] = Field(
+    overrides: dict[f.TrainerKey, f.Scalar] = Field(
         default={},
         description="Keys of the trainer itself, written last. For what this schema has no word for.",
     )

@@ -73,9 +73,6 @@ class KeyResolver:
             return KeyResolution(True)
         if key in self.tree.entries:
             return KeyResolution(True, section=self.tree.entries[key].section)
-        if "/" in key or "@" in key:
-            why = "a configuration group is chosen by `trainer: {config: NAME}`"
-            return KeyResolution(False, f"unknown key {key}: {why}")
         section, _, name = key.rpartition(".")
         if (found := self._open_sections.names_in(section)) is not None:
             return self._in_library(section, name, found)
@@ -87,6 +84,10 @@ class KeyResolver:
             self.unchecked.setdefault(around, "the trainer passes them on")
             return KeyResolution(True)
         return self._in_trainer(key, around)
+
+    def is_library_section(self, key: str) -> bool:
+        """Return whether a library reads the names below a key."""
+        return self._open_sections.names_in(key) is not None
 
     def names_around(self, dotted: str) -> frozenset[str]:
         """Return every name in the files of a class and its bases; empty if the code has no such class."""

@@ -13,14 +13,18 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import dataclasses
 import gc
 import importlib
 import importlib.abc
 import importlib.machinery
 import json
+import os
+import re
 import sys
 import traceback
 import types
+import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +33,10 @@ MARK = "npu-rl-probed:"
 _PACKAGES = ("hydra", "torch", "tensordict", "transformers", "ray")  # of the environment, which verl imports
 _A, _R = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 _CORE = "verl.trainer.ppo.core_algos"
+_ENGINE = f"{_R}.engine_kwargs.vllm."
+# which verl passes to vLLM under the same names (verl/workers/rollout/vllm_rollout/vllm_async_server.py@v0.8.0)
+_REGISTERED = re.compile(rb"""@register_model_loader\(\s*["'](\w+)""")
+_TO_VLLM = [f"{_R}.{name}" for name in ("dtype", "load_format", "logprobs_mode", "scheduling_policy")]
 
 
 def main(request: dict[str, Any]) -> dict[str, Any]:
@@ -52,11 +60,11 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
             return {"unrun": f"Hydra refuses the configuration: {_first_line(error)}"}
     if "function" in request:
         sys.meta_path.insert(0, _LazyPackages(code))
-        checks: list[tuple[Any, ...]] = [("", lambda: load_function(code, request["function"])(config))]
+        checks: list[tuple[Any, ...]] = [("", lambda: load_name(code, request["function"])(config))]
     else:
         try:
             given = [one.lstrip("+").partition("=")[0] for one in request["overrides"]]
-            checks = list(_checks_of_verl(config, given))
+            checks = [*_checks_of_verl(config, given), *_checks_of_vllm(config, given, code)]
         except (Exception, SystemExit) as error:  # noqa: BLE001  whatever an import of the trainer raises
             return {"unrun": f"{_first_line(error)}{_at(error, code)}"}
     raised, skipped = [], {}
@@ -112,6 +120,80 @@ def _checks_of_verl(config: Any, given: Sequence[str]) -> Iterator[tuple[Any, ..
             yield key, get, value
 
 
+def _checks_of_vllm(config: Any, given: Sequence[str], code: Path) -> Iterator[tuple[Any, ...]]:
+    """Yield the arguments of vLLM that are set, each with the function that judges it by their dataclass."""
+    from omegaconf import OmegaConf
+
+    keys = [key for key in given if key in _TO_VLLM or key.startswith(_ENGINE)]
+    if not keys or OmegaConf.select(config, f"{_R}.name") != "vllm":
+        return
+    os.environ["VLLM_PLUGINS"] = "none"  # a platform's own needs its devices
+    try:
+        module: Any = importlib.import_module("vllm.engine.arg_utils")
+        hints = typing.get_type_hints(module.AsyncEngineArgs)
+    except Exception as error:  # noqa: BLE001  a package that is missing, or of another version
+        yield "vLLM's arguments", _raise, ImportError(_first_line(error)).with_traceback(error.__traceback__)
+        return
+    for key in keys:
+        name, *inner = key.removeprefix(f"{_R}.").removeprefix("engine_kwargs.vllm.").split(".")
+        value = OmegaConf.to_container(OmegaConf.create({"it": OmegaConf.select(config, key)}))["it"]
+        if name == "load_format":
+            yield key, _judge_load_format, code, value
+        elif value is not None and name in hints:
+            hint = hints[name]
+            kinds = (hint, *typing.get_args(hint))
+            nested = next((kind for kind in kinds if dataclasses.is_dataclass(kind)), None)
+            if nested is not None:
+                fields = json.loads(value) if isinstance(value, str) and not inner else None
+                for part in reversed(inner):
+                    value = {part: value}
+                for field, one in (fields or value).items():
+                    yield key, _judge_field, nested, field, one
+            elif str not in kinds and any(typing.get_origin(kind) is typing.Literal for kind in kinds):
+                yield key, _judge_value, hint, value
+
+
+def _judge_value(hint: Any, value: Any) -> None:
+    """Raise ValueError with pydantic's words if a type doesn't take a value."""
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        TypeAdapter(hint).validate_python(value)
+    except ValidationError as error:
+        raise ValueError(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
+
+
+def _judge_field(nested: Any, name: str, value: Any) -> None:
+    """Raise ValueError if a field of a configuration's class doesn't take a value.
+
+    A class that can't be made at all on this machine judges nothing.
+    """
+    try:
+        _judge_value(nested, {})
+    except Exception as error:
+        raise ImportError(_first_line(error)) from error
+    try:
+        _judge_value(nested, {name: value})
+    except KeyError as error:  # of vLLM's own look-up in an enumeration
+        members = getattr(typing.get_type_hints(nested)[name], "__members__", ())
+        raise ValueError(f"{value!r} is not one of {', '.join(members)}") from error
+
+
+def _judge_load_format(code: Path, value: Any) -> None:
+    """Raise ValueError unless vLLM or a plugin in the tree has the loader.
+
+    verl up to 0.7 shortens what begins with "dummy" (verl/workers/rollout/vllm_rollout/vllm_rollout_spmd.py@v0.5.0).
+    """
+    try:
+        formats = typing.get_args(load_name(code, "vllm.model_executor.model_loader.LoadFormats"))
+    except (AttributeError, OSError) as error:  # vLLM before 0.10
+        raise ImportError("this vLLM has no list of its loaders") from error
+    texts = (path.read_bytes() for path in code.glob("vllm_*/**/*.py"))
+    known = {*formats, *(name.decode() for text in texts for name in _REGISTERED.findall(text))}
+    if (name := str(value).lower()) not in known and not name.startswith("dummy_"):
+        raise ValueError(f"{value!r} is not one of {', '.join(sorted(known))}")
+
+
 def _raise(error: Exception) -> None:
     raise error
 
@@ -147,19 +229,19 @@ def _reward_manager(config: Any, name: str) -> None:
         importlib.import_module("verl.experimental.reward_loop.reward_manager").get_reward_manager_cls(name)
 
 
-def load_function(code: Path, dotted: str) -> Callable[[Any], object]:
-    """Return a function of the tree, executing only the statements of its module that the function needs."""
-    name, _, function = dotted.rpartition(".")
-    file = code.joinpath(*name.split(".")).with_suffix(".py")
+def load_name(code: Path, dotted: str) -> Any:
+    """Return a function or type of the tree, executing only the statements of its module that it needs."""
+    name, _, wanted = dotted.rpartition(".")
+    file = code.joinpath(*name.split("."))
+    file = file / "__init__.py" if file.is_dir() else file.with_suffix(".py")
     tree = ast.parse(file.read_bytes(), str(file))  # of a proven tree, whose code runs next
     module = types.ModuleType(name)
     module.__file__ = str(file)
     module.__package__ = name.rpartition(".")[0]
-    sys.modules[name] = module
-    body = list(_needed(tree.body, function))
+    sys.modules.setdefault(name, module)
+    body = list(_needed(tree.body, wanted))
     exec(compile(ast.Module(body, []), str(file), "exec"), module.__dict__)
-    found: Callable[[Any], object] = getattr(module, function)
-    return found
+    return getattr(module, wanted)
 
 
 def _needed(body: Sequence[ast.stmt], name: str) -> Iterator[ast.stmt]:
