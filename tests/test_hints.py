@@ -188,7 +188,7 @@ def test_the_extra_data_brings_no_torch() -> None:
 def test_no_command_lets_pip_choose_a_torch() -> None:
     """But in the one place that knows that there is no torch_npu, for npu-rl alone, and where versions are given."""
     may = (
-        *("runtime/deepscaler/", *PLACES_OF_THE_EXTRA_DATA, "training/run/interpreter.py"),
+        *("runtime/deepscaler/", *PLACES_OF_THE_EXTRA_DATA, "training/run/training_interpreter.py"),
         "stack/bundles/create_bundle.py",
     )
     installing = [(where, text) for where, text in texts() if "pip install" in text]

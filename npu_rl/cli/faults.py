@@ -151,18 +151,20 @@ def _of_workspace(
 
 def _run(paths: WorkspacePaths, verdicts: Sequence[Verdict], python: str | None) -> Witnesses:
     """Return the witnesses' results, by the ids of the faults whose code the tree has."""
+    from npu_rl.common.interpreter import read_interpreter
+    from npu_rl.common.package_versions import lacking_packages
     from npu_rl.recipes.faults.verdict import ABSENT, UNKNOWN
     from npu_rl.recipes.faults.witness_run import EXTRA, required_packages, run_witness
-    from npu_rl.training.run.interpreter import probe
     from npu_rl.workspace.folder.chosen_interpreter import choose
 
     present = [one.fault for one in verdicts if one.state not in (ABSENT, UNKNOWN)]
     interpreter = choose(python, paths)
-    found = probe(interpreter, required_packages()).packages if present else {}
-    missing = [name for name, version in found.items() if version is None]
+    wanted = required_packages()
+    lacking = lacking_packages(read_interpreter(interpreter).packages, wanted) if present else []
+    missing = [one.name for one, _ in lacking]
     if missing:
         tell(
-            f"note: {interpreter} lacks {len(missing)} of {len(found)} packages of the extra `{EXTRA}`, so witnesses "
+            f"note: {interpreter} lacks {len(missing)} of {len(wanted)} packages of the extra `{EXTRA}`, so witnesses "
             f"may not run: {', '.join(missing)}. Name an interpreter that has `npu-rl[{EXTRA}]`: --python PATH"
         )
     shown = {}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from npu_rl.cli.show import amount, say, tell
+from npu_rl.common.interpreter import read_interpreter
 from npu_rl.stack.lock.lock_model import Lock
-from npu_rl.training.run.interpreter import probe
 from npu_rl.workspace.builds.build_components import Builder, BuildOutcome, build_components
 from npu_rl.workspace.folder.chosen_interpreter import choose
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
@@ -14,8 +14,8 @@ def built_components(paths: WorkspacePaths, lock: Lock, python: str | None) -> l
     """Run the build commands of a lock."""
     if not any(component.build for component in lock.components.values()):
         return []
-    found = probe(choose(python, paths), ())
-    builder = Builder(found.path, ".".join(map(str, found.version)))
+    found = read_interpreter(choose(python, paths))
+    builder = Builder(found.path, found.version)
     return build_components(paths, lock, builder, tell)
 
 

@@ -102,7 +102,7 @@ def train(
         print_json({"ok": False, "recipe": loaded.recipe.name, "findings": judged.rows(refused.findings)})
         raise SystemExit(refused.exit_code) from None
     if prepared.drift:
-        count = len(prepared.drift.places)
+        count = len(prepared.drift.files)
         files = "1 file differs" if count == 1 else f"{count} files differ"
         tell(f"UNPROVEN: {files} from the lock. {prepared.drift.reason}")
     faults = judged.faults_of(loaded, layout.code)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from npu_rl.common.errors import NpuRlError, RecipeError, UsageError
+from npu_rl.common.interpreter import read_interpreter
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 from npu_rl.rehearsal import scale_npu_trainer, scale_recipe, scale_rollout
 from npu_rl.rehearsal.layout_report import NotRehearsed
@@ -15,8 +16,8 @@ from npu_rl.rehearsal.level_names import LEVELS, require_level
 from npu_rl.rehearsal.scale_rollout import CASES, Case
 from npu_rl.rehearsal.training_checks.interrupted_training import SAVED, TWICE, is_interrupted
 from npu_rl.training.host.vllm_environment import REQUIREMENTS
-from npu_rl.training.run import interpreter
 from npu_rl.training.run.prepare import Prepared
+from npu_rl.training.run.training_interpreter import require_packages
 
 _TRAINING = ("train", "rollout", "quick")
 QUICK_STEPS = 3
@@ -262,6 +263,6 @@ def _require_packages(prepared: Prepared, level: str) -> None:
     if level != "rollout" and not own:
         return
     wanted = (*REQUIREMENTS, *(scale_npu_trainer.PACKAGES if own else ()))
-    found = interpreter.probe(prepared.interpreter.path, wanted)
+    found = read_interpreter(prepared.interpreter.path)
     extra = "rehearsal-cann" if own else "rehearsal-vllm"
-    interpreter.require(found, wanted, by="vLLM's engine", extra=extra)
+    require_packages(found, wanted, by="vLLM's engine", extra=extra)

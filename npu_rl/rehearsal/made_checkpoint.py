@@ -11,7 +11,6 @@ from npu_rl.common.disk import disk_errors, remove_tree
 from npu_rl.training.monitor.screen import Screen
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.run import tiny_model
-from npu_rl.training.run.made_folders import keep_made, place_for
 from npu_rl.training.run.prepare import Prepared
 from npu_rl.weights import tensors
 from npu_rl.weights.checkpoints.convert_weights import ConvertOptions, convert_weights
@@ -45,7 +44,7 @@ def convert_tiny_model(prepared: Prepared, model_folder: Path, layout: OutputLay
     Raises:
         NpuRlError: If the conversion fails.
     """
-    folder = place_for(model_folder.with_name(f"{model_folder.name}-checkpoint-{_digest(prepared, layout)}"))
+    folder = model_folder.with_name(f"{model_folder.name}-checkpoint-{_digest(prepared, layout)}")
     if folder.is_dir():
         return folder
     staging = folder.with_name(f"{folder.name}.{os.getpid()}")
@@ -53,7 +52,6 @@ def convert_tiny_model(prepared: Prepared, model_folder: Path, layout: OutputLay
     try:
         convert_weights(options, Workers(prepared.interpreter.path, 1))
         with disk_errors(folder):
-            keep_made(staging, folder)
             staging.rename(folder)
     finally:
         remove_tree(staging)

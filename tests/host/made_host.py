@@ -8,10 +8,10 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
+from npu_rl.common.interpreter import Interpreter
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.training.host.describe_host import describe_host
 from npu_rl.training.host.examine_host import DoctorReport, examine_host
-from npu_rl.training.host.training_python import TrainingPython, python_of
 from npu_rl.training.host.wanted_host import WantedHost
 from npu_rl.training.injected.npu_rl_packages import packages
 from npu_rl.training.run.host_check import wanted_by_manifest
@@ -50,9 +50,9 @@ class MadeHost:
         host = describe_host(self.training_python(), self.root, self.environ, seconds)
         return examine_host(host, wanted or self.wanted)
 
-    def training_python(self) -> TrainingPython:
+    def training_python(self) -> Interpreter:
         """Return the interpreter, of which only the folder of packages is there."""
-        return python_of("/opt/training/bin/python3", self.python_version, packages([str(self.site)]))
+        return Interpreter("/opt/training/bin/python3", self.python_version, **packages([str(self.site)]))
 
     # -- changes ---------------------------------------------------------------------------------------
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.errors import HostError, SourceError, UsageError
+from npu_rl.common.interpreter import read_interpreter
 from npu_rl.stack.installation import install_plan
 from npu_rl.stack.installation.install_plan import plan_installation, plan_lines
 from npu_rl.stack.installation.named_wheels import choose_wheel, named_wheels
-from npu_rl.stack.installation.target_python import read_target
 from npu_rl.stack.installation.unfinished import begin, unfinished_packages
 from tests.installation.made_packages import HERE, MACHINE, OTHER, Stack, sdist, tree, wheel
 
@@ -105,7 +105,7 @@ def test_the_hosts_packages_come_from_named_wheels_or_an_index(
     monkeypatch.setenv("ASCEND_HOME_PATH", "/cann")
     again = stack.installs(wheels, next(wheels.glob("apex*")))
     assert again.versions == {"apex": "0.1+ascend", "torch-npu": "0.1"}
-    assert read_target(str(stack.python)).packages["apex"] == "0.1+ascend"
+    assert read_interpreter(str(stack.python)).packages["apex"] == "0.1+ascend"
 
 
 def test_torch_for_cuda_is_refused_and_that_for_cpus_taken(stack: Stack) -> None:
@@ -117,10 +117,10 @@ def test_torch_for_cuda_is_refused_and_that_for_cpus_taken(stack: Stack) -> None
     with pytest.raises(HostError, match="for CUDA") as caught:
         stack.installs()
     assert "--wheels FILE" in str(caught.value) and "extra-index-url" in str(caught.value)
-    assert read_target(str(stack.python)).packages == {}
+    assert read_interpreter(str(stack.python)).packages == {}
     stack.lists("torch", *wheel("torch", "2.5.1+cpu"), locked=False)
     stack.installs()
-    assert read_target(str(stack.python)).packages == {"one": "2.0", "torch": "2.5.1+cpu"}
+    assert read_interpreter(str(stack.python)).packages == {"one": "2.0", "torch": "2.5.1+cpu"}
     stack.writes(device="cuda", torch="2.6.0")
     if MACHINE == "x86_64":
         (stack.site / "torch-2.5.1+cpu.dist-info").rename(stack.folder / "gone")
@@ -175,21 +175,21 @@ def test_interpreters_that_do_not_do_are_refused(stack: Stack, monkeypatch: pyte
     stack.writes()
     with pytest.raises(HostError, match=r"npu-rl is installed in this Python(.|\n)*one<2 \(2.0 would come\)"):
         stack.plans()
-    target = read_target(str(stack.python))
+    target = read_interpreter(str(stack.python))
     for other, told in (
         (replace(target, managed=True), "belongs to the operating system"),
         (replace(target, libc=("glibc", "2.17")), "glibc 2.34 or newer"),
         (replace(target, libc=("", "")), "another C library"),
         (replace(target, implementation="pypy"), f"for CPython {HERE} on {MACHINE}"),
     ):
-        monkeypatch.setattr(install_plan, "read_target", lambda _, other=other: other)
+        monkeypatch.setattr(install_plan, "read_interpreter", lambda _, other=other: other)
         with pytest.raises(HostError, match=told):
             stack.plans()
     monkeypatch.undo()
     stack.writes(python=OTHER)
     with pytest.raises(HostError, match=f"for CPython {OTHER}"):
         stack.plans()
-    with pytest.raises(HostError, match="is not a Python"):
+    with pytest.raises(HostError, match="is not a usable Python"):
         plan_installation(str(stack.manifest), "/bin/false", None, ())
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.errors import HostError, RecipeError, UsageError
+from npu_rl.common.interpreter import Interpreter
 from npu_rl.rehearsal.choose_levels import QUICK_STEPS, choose_levels, groups_obstacle, vllm_version
 from npu_rl.training.host.vllm_environment import REQUIREMENTS
-from npu_rl.training.run.interpreter import Interpreter
 from npu_rl.training.run.prepare import Prepared
 from tests.code_trees import lay
 from tests.training.fake_run import FakeRun
@@ -32,16 +32,13 @@ def prepared(folder: Path, files: dict[str, str], recipe: str = "quickstart", **
     made = FakeRun(folder, recipe).prepared([])
     python = folder / "probed"
     found = {
-        "version": [3, 11, 7],
-        "executable": str(python),
+        "path": str(python),
+        "version": "3.11.7",
         "packages": versions,
-        "torch_npu": None,
-        "managed": False,
-        "prefix": "/",
     }
     python.write_text(f"#!/bin/sh\necho '{json.dumps(found)}'\n")
     python.chmod(0o755)
-    return replace(made, interpreter=Interpreter(str(python), (3, 11, 7), {}))
+    return replace(made, interpreter=Interpreter(str(python), "3.11.7"))
 
 
 def of_steps(made: Prepared, steps: int) -> Prepared:

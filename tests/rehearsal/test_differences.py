@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
+from npu_rl.common.interpreter import Interpreter
 from npu_rl.rehearsal.executed_modules import executed_modules
 from npu_rl.rehearsal.run_differences.device_branches import BranchFacts, device_branches
 from npu_rl.rehearsal.run_differences.differences import Differences, OtherVersion, differences
-from npu_rl.training.run.interpreter import Interpreter
 from tests.code_trees import lay
 from tests.training.fake_run import FakeRun
 
@@ -209,12 +209,9 @@ def found_in(tmp_path: Path, usage: list[Path], device: str = "npu", *, engine: 
     python = tmp_path / "probed"
     packages = {"torch": "2.13.0+cpu", "numpy": "2.0.0", "transformers": "4.52.4"}
     answer = {
-        "version": [3, 11, 7],
-        "executable": str(python),
+        "path": str(python),
+        "version": "3.11.7",
         "packages": packages,
-        "torch_npu": None,
-        "managed": False,
-        "prefix": "/",
     }
     python.write_text(f"#!/bin/sh\necho '{json.dumps(answer)}'\n")
     python.chmod(0o755)
@@ -226,7 +223,7 @@ def found_in(tmp_path: Path, usage: list[Path], device: str = "npu", *, engine: 
     trainer = made.recipe.trainer.model_copy(update={"module": "verl.main"})
     recipe = made.recipe.model_copy(update={"device": device, "trainer": trainer})
     report = replace(made.report, lock=lock)
-    interpreter = Interpreter(str(python), (3, 11, 7), {})
+    interpreter = Interpreter(str(python), "3.11.7")
     prepared = replace(made, report=report, interpreter=interpreter).with_recipe(recipe)
     return differences(prepared, ["verl/never.py", "gone.py", "README.md"], usage, engine=engine)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from npu_rl.common.bundled import data_root
 from npu_rl.common.errors import NpuRlError
+from npu_rl.common.interpreter import Interpreter
 from npu_rl.recipes.judgement.judge import judge
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.stack.lock import lock_model
@@ -23,7 +24,6 @@ from npu_rl.training.monitor.screen import PlainScreen
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.run.allow_drift import AllowedDrift
 from npu_rl.training.run.begin_run import new_record
-from npu_rl.training.run.interpreter import Interpreter
 from npu_rl.training.run.prepare import Prepared
 from npu_rl.training.run.recorded_facts import run_facts
 from npu_rl.training.run.train import TrainedRun, run_attempt
@@ -75,7 +75,7 @@ class FakeRun:
         said = [f"steps={steps}", "name=demo", *goal, *overrides]
         lock = lock_model.read(paths.lock)
         report = Report(lock, lock_model.digest_of(lock), Receipt({}, {}, {}, [], {}, {}), deep=True)
-        interpreter = Interpreter(str(script), (3, 11, 0), {})
+        interpreter = Interpreter(str(script), "3.11.0")
         loaded = load_recipe(self.recipe, said)
         environment = workspace_environment(report, "3.11")
         return Prepared(loaded, paths, report, interpreter, judge(loaded), environment)

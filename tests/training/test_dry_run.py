@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from npu_rl.common.interpreter import Interpreter
 from npu_rl.common.python_roots import INJECTED
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.run import tiny_model
 from npu_rl.training.run.dry_run import RAISE_FILE_LIMIT
-from npu_rl.training.run.interpreter import Interpreter
 from tests.recipes.test_trainer_command import recipe
 from tests.support import clean_env, run_cli
 from tests.training.ray_cluster import RayCluster
@@ -160,7 +160,7 @@ def test_a_cluster_of_gpus(quickstart_workspace: Path, tmp_path: Path) -> None:
 def test_both_make_the_tiny_model_by_one_command() -> None:
     """A dry run's script made one of another kind: it left `model.make` and `data.make` out."""
     other = recipe(model={"make": "tiny-deepseek-v3-sums"}, data={"make": "boxed-sums", "rows": 9})
-    command = tiny_model.maker_command(Interpreter("/py", (3, 11, 0), {}), other, "/there")
+    command = tiny_model.maker_command(Interpreter("/py", "3.11.0"), other, "/there")
     assert command == ["/py", "-m", "npu_rl_make", "/there", "1", "9", "tiny-deepseek-v3-sums", "boxed-sums"]
     assert os.environ.get("PYTHONPATH", "") != tiny_model.MAKER_ENVIRONMENT["PYTHONPATH"]
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from npu_rl.common.bundled import bundled_manifests
+from npu_rl.common.interpreter import Interpreter
 from npu_rl.common.printable import one_line
 from npu_rl.common.yaml_documents.finding import Severity, file_finding
 from npu_rl.rehearsal.import_check.import_report import InterpreterReport
@@ -19,7 +20,6 @@ from npu_rl.rehearsal.import_check.locked_packages import package_findings
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.pylocks.pylock_file import read_pylock
 from npu_rl.stack.pylocks.pylock_targets import pylock_path, targets
-from npu_rl.training.host.training_python import TrainingPython
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from tests.in_process import run_here
 from tests.workspace.stack import Stack
@@ -165,15 +165,15 @@ def quickstart(python: str = "3.11") -> tuple[Path, Any, Any]:
 
 def test_packages_are_held_against_the_committed_lock() -> None:
     _, lock, pylock = quickstart("3.11")
-    versions = {package.name: (package.version,) for package in pylock.packages} | {"torch": ("2.13.0+cpu",)}
-    have = TrainingPython("/p", "", "3.11.7", versions)
-    count, found = package_findings("quickstart", lock, have, "x86_64")
+    versions = {package.name: package.version for package in pylock.packages} | {"torch": "2.13.0+cpu"}
+    have = Interpreter("/p", "3.11.7", versions, machine="x86_64")
+    count, found = package_findings("quickstart", lock, have)
     assert count == len(pylock.packages)
     assert [one for one in found if one.severity is Severity.ERROR] == []
-    versions |= {"ray": ("2.40.0",), "numpy": (f"{versions['numpy'][0]}+local",)}
+    versions |= {"ray": "2.40.0", "numpy": f"{versions['numpy']}+local"}
     del versions["einops"]
-    python = TrainingPython("/p", "", "3.11.7", versions)
-    _, found = package_findings("quickstart", lock, python, "x86_64", "npu-rl setup --install")
+    python = Interpreter("/p", "3.11.7", versions, machine="x86_64")
+    _, found = package_findings("quickstart", lock, python, "npu-rl setup --install")
     told = [one.message for one in found if one.rule == "package-version"]
     assert {one.fix for one in found if one.rule == "package-version"} == {"npu-rl setup --install"}
     assert told == [
@@ -182,7 +182,7 @@ def test_packages_are_held_against_the_committed_lock() -> None:
     ]
     del versions["torch"]
     _, found = package_findings(
-        "quickstart", lock, TrainingPython("/p", "", "3.11.7", versions), "x86_64", "it"
+        "quickstart", lock, Interpreter("/p", "3.11.7", versions, machine="x86_64"), "it"
     )
     assert [one.fix for one in found if one.rule == "torch"] == ["it"]
 
@@ -198,8 +198,8 @@ def test_packages_are_held_against_the_committed_lock() -> None:
 )
 def test_forbidden_packages_are_named_per_device(manifest: str, package: str, named: str) -> None:
     lock = lock_model.read(lock_model.lock_path(bundled_manifests()[manifest]))
-    have = TrainingPython("/p", "", "3.10.7", {package: ("9.9",)})
-    _, found = package_findings(manifest, lock, have, "x86_64")
+    have = Interpreter("/p", "3.10.7", {package: "9.9"}, machine="x86_64")
+    _, found = package_findings(manifest, lock, have)
     (one,) = (one for one in found if one.rule == "forbidden-packages")
     assert one.severity is Severity.ERROR
     assert named in one.message

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_rl.common.errors import HostError
+from npu_rl.common.interpreter import Interpreter
 from npu_rl.common.python_roots import INJECTED
 from npu_rl.common.yaml_documents.finding import Finding, Severity, file_finding
 from npu_rl.rehearsal.child_process import run_child
@@ -22,7 +23,6 @@ from npu_rl.rehearsal.import_check.place_check import (
 from npu_rl.rehearsal.level_imports import expected_failures
 from npu_rl.rehearsal.tree_modules import modules_of
 from npu_rl.stack.sources.progress import Notify
-from npu_rl.training.host.training_python import TrainingPython, python_of
 from npu_rl.workspace.folder.receipt import bundled_manifest
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from npu_rl.workspace.packages.install_command import InstallPython, install_command
@@ -65,7 +65,7 @@ def check_imports(paths: WorkspacePaths, report: Report, python: str, notify: No
         managed=found.managed,
     )
     install = install_command(paths, report.receipt.setup, into).replace("\n", "; ")
-    count, of_packages = package_findings(manifest, lock, found, str(first["python"]["machine"]), install)
+    count, of_packages = package_findings(manifest, lock, found, install)
     findings += of_packages
     places = changed_places(code, report.receipt)
     known = {module for modules in (expected_failures(report) or {}).values() for module in modules}
@@ -87,11 +87,10 @@ def _top_level_names(code: Path) -> list[str]:
     return sorted(name for name in found if name.isidentifier())
 
 
-def _interpreter(line: Mapping[str, Any], python: str) -> TrainingPython:
+def _interpreter(line: Mapping[str, Any], python: str) -> Interpreter:
     try:
-        read = line["python"]
-        return python_of(read["executable"], read["version"], read)
-    except (KeyError, TypeError, AttributeError) as error:
+        return Interpreter(**line["python"])
+    except (KeyError, TypeError) as error:
         raise HostError("The interpreter did not name its packages", where=python) from error
 
 

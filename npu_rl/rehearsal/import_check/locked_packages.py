@@ -6,20 +6,20 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from npu_rl.common.errors import LockError, NpuRlError
+from npu_rl.common.interpreter import Interpreter
 from npu_rl.common.yaml_documents.finding import Finding, Severity, file_finding
 from npu_rl.stack.lock.lock_model import Lock
 from npu_rl.stack.pylocks.locked_versions import differing_packages
 from npu_rl.training.host.line import NOTE, RED
 from npu_rl.training.host.machines import machine_kind
 from npu_rl.training.host.python_lines import python_lines
-from npu_rl.training.host.training_python import TrainingPython
 from npu_rl.training.host.wanted_host import WantedHost
 
 if TYPE_CHECKING:
     from npu_rl.stack.pylocks.pylock_file import Pylock
 
 
-def pylock_of(manifest: str, lock: Lock, python: TrainingPython, machine: str) -> Pylock:
+def pylock_of(manifest: str, lock: Lock, python: Interpreter) -> Pylock:
     """Return the package lock beside a manifest that applies to an interpreter.
 
     Args:
@@ -33,13 +33,12 @@ def pylock_of(manifest: str, lock: Lock, python: TrainingPython, machine: str) -
     from npu_rl.stack.pylocks.pylock_targets import choose_target, targets
 
     loaded = load_manifest(manifest)
-    minor = ".".join(python.version.split(".")[:2])
-    target = choose_target(targets(lock.device, lock.host.get("python")), minor, machine)
+    target = choose_target(targets(lock.device, lock.host.get("python")), python.short, python.machine)
     return committed_pylock(loaded, target, manifest)
 
 
 def package_findings(
-    manifest: str, lock: Lock, python: TrainingPython, machine: str, install: str = ""
+    manifest: str, lock: Lock, python: Interpreter, install: str = ""
 ) -> tuple[int | None, list[Finding]]:
     """Compare an interpreter's packages with the locked ones.
 
@@ -52,7 +51,7 @@ def package_findings(
     found = []
     pylock = None
     try:
-        pylock = pylock_of(manifest, lock, python, machine)
+        pylock = pylock_of(manifest, lock, python)
     except NpuRlError as error:
         what = f"{error.what}, so packages are only held against the manifest's requirements"
         fix = error.hint if isinstance(error, LockError) and error.hint else ""
@@ -63,16 +62,15 @@ def package_findings(
     return len(pylock.packages) if pylock else None, found
 
 
-def _differences(pylock: Pylock, python: TrainingPython, install: str) -> Iterator[Finding]:
-    installed = {name: versions[0] for name, versions in python.versions.items() if versions}
-    for package, version in differing_packages(pylock, installed):
+def _differences(pylock: Pylock, python: Interpreter, install: str) -> Iterator[Finding]:
+    for package, version in differing_packages(pylock, python.packages):
         what = f"{package.name}=={package.version} is not installed"
         if version is not None:
             what = f"{package.name} {version} is installed, {package.version} is locked"
         yield file_finding("package-version", Severity.ERROR, f"pylock {pylock.target.shown}", what, install)
 
 
-def _host_findings(lock: Lock, python: TrainingPython, locked: bool, install: str) -> Iterator[Finding]:
+def _host_findings(lock: Lock, python: Interpreter, locked: bool, install: str) -> Iterator[Finding]:
     """Yield the doctor's findings on the interpreter: the host's packages, forbidden ones, second installs."""
     wanted = WantedHost(lock.manifest, lock.device, lock.host, lock.requirements, lock.env, install)
     for line in python_lines(python, wanted, machine_kind(lock.device), lock.device):

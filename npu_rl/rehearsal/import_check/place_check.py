@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from npu_rl.common.interpreter import Interpreter
 from npu_rl.common.process import RUN_VARIABLE
 from npu_rl.common.python_roots import APEX, INJECTED, NPU, REHEARSAL, VLLM
 from npu_rl.common.yaml_documents.finding import Finding, Severity, file_finding
@@ -19,7 +20,6 @@ from npu_rl.rehearsal.import_check.changed_places import ChangedPlace
 from npu_rl.rehearsal.import_check.patching_modules import patching_modules
 from npu_rl.rehearsal.level_imports import cause_of, is_fault
 from npu_rl.stack.sources.progress import Notify
-from npu_rl.training.host.training_python import TrainingPython
 from npu_rl.training.host.vllm_environment import ENVIRONMENT as VLLM_ON_CPU
 
 TITLE = "The check of imports"
@@ -34,9 +34,9 @@ def child_variables(env: Mapping[str, str], roots: Sequence[Path]) -> dict[str, 
     return {**kept, **env, "PYTHONPATH": path, RUN_VARIABLE: uuid.uuid4().hex}
 
 
-def standin_roots(code: Path, device: str, python: TrainingPython) -> tuple[Path, ...]:
+def standin_roots(code: Path, device: str, python: Interpreter) -> tuple[Path, ...]:
     """Return the stand-ins needed to import an NPU stack without torch_npu."""
-    if device != "npu" or python.first("torch-npu"):
+    if device != "npu" or "torch-npu" in python.packages:
         return ()
     has_engine = (code / "vllm").is_dir() and vllm_version(code) == VLLM_STANDINS
     return (

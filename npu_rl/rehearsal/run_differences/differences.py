@@ -11,12 +11,12 @@ from typing import Any
 from packaging.version import VERSION_PATTERN, Version
 
 from npu_rl.common.bounded import parse_json, read_file
+from npu_rl.common.interpreter import read_interpreter
 from npu_rl.common.package_versions import fits, lacking_packages
 from npu_rl.rehearsal.choose_levels import has_mindspeed
 from npu_rl.rehearsal.executed_modules import executed_modules, file_of
 from npu_rl.rehearsal.run_differences.device_branches import BranchFacts, DeviceBranch, device_branches
 from npu_rl.training.host.vllm_environment import ENVIRONMENT as VLLM_ON_CPU
-from npu_rl.training.run import interpreter
 from npu_rl.training.run.prepare import Prepared
 
 _EXECUTED = "executed-*.json"  # of npu_rl_weight_sync, among the usage counts
@@ -106,7 +106,7 @@ def differences(
     code, device = prepared.paths.code, prepared.recipe.device
     if device == "cpu":
         return Differences(device)
-    found = interpreter.probe(prepared.interpreter.path, (*prepared.lock.requirements, "torch")).packages
+    found = read_interpreter(prepared.interpreter.path).packages
     imported = _imported_files(code, usage)
     named = (file_of(code, module) for module in executed_modules(code, prepared.recipe.trainer.module))
     files = imported or {str(file.relative_to(code)) for file in named if file}
@@ -129,7 +129,7 @@ def _variables(prepared: Prepared) -> Iterator[str]:
 
 def _branch_facts(prepared: Prepared, found: Mapping[str, str | None]) -> tuple[BranchFacts, BranchFacts]:
     """Return what branches depend on, in the rehearsal and in the run."""
-    here = _known({"python": ".".join(map(str, prepared.interpreter.version)), "torch": found.get("torch")})
+    here = _known({"python": prepared.interpreter.version, "torch": found.get("torch")})
     wanted = _known(prepared.lock.host)
     both = here.keys() & wanted.keys()
     return (
@@ -159,7 +159,7 @@ def _known(versions: Mapping[str, str | None]) -> dict[str, Version]:
 
 def _versions(prepared: Prepared, found: Mapping[str, str | None]) -> list[OtherVersion]:
     host, here = prepared.lock.host, prepared.interpreter
-    versions = {"python": ".".join(map(str, here.version)), "torch": found.get("torch"), "torch_npu": None}
+    versions = {"python": here.version, "torch": found.get("torch"), "torch_npu": None}
     return [
         OtherVersion(name, version, host[name])
         for name, version in versions.items()

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from npu_rl.common.disk import disk_errors
 from npu_rl.common.errors import HostError, SourceError
+from npu_rl.common.interpreter import read_interpreter
 from npu_rl.common.package_versions import fits
 from npu_rl.common.printable import counted
 from npu_rl.common.process import run_shown
 from npu_rl.stack.installation.host_packages import NAME_THEIR_SOURCE
 from npu_rl.stack.installation.install_plan import InstallPlan
 from npu_rl.stack.installation.new_environment import make_environment
-from npu_rl.stack.installation.target_python import read_target
 from npu_rl.stack.installation.unfinished import begin, end, unfinished_packages
 from npu_rl.stack.pylocks.requirement_lines import package_lines
 from npu_rl.stack.pylocks.uv_program import find_uv, index_hint, index_words, uv_environment, uv_folder
@@ -49,7 +49,7 @@ def install(
         SourceError: If a package can't be delivered or built.
         HostError: If the index's torch is built for CUDA, the disk fails, or Python imports other versions.
     """
-    root = Path(plan.target.root)
+    root = Path(plan.target.prefix)
     settings = read_pip_settings(prefix=root)
     variables = _variables(settings, wheels, offline=offline)
     with disk_errors(root), uv_folder(settings, variables) as (folder, variables):
@@ -104,8 +104,8 @@ def _bring(plan: InstallPlan, uv: _Uv) -> None:
         lines = (line for package in plan.coming for line in package_lines(package))
         with _marked(plan, [one.name for one in plan.coming]) as words:
             uv.install(lines, "--require-hashes", *words)
-    end(Path(plan.target.root))
-    now = read_target(plan.target.path)
+    end(Path(plan.target.prefix))
+    now = read_interpreter(plan.target.path)
     other = [
         f"{name} {now.packages.get(name, 'is missing')}"
         for name, version in plan.versions.items()
@@ -123,13 +123,13 @@ def _bring(plan: InstallPlan, uv: _Uv) -> None:
 @contextlib.contextmanager
 def _marked(plan: InstallPlan, names: Iterable[str]) -> Iterator[Sequence[str]]:
     """Provide uv's further options, and hold the mark of an unfinished installation."""
-    root, path = Path(plan.target.root), plan.target.path
-    again, before = unfinished_packages(root), read_target(path).packages
+    root, path = Path(plan.target.prefix), plan.target.path
+    again, before = unfinished_packages(root), read_interpreter(path).packages
     begin(root, {*again, *names})
     try:
         yield ["--no-deps", *(["--reinstall"] if again else [])]
     except SourceError:
-        if read_target(path).packages == before and not again:
+        if read_interpreter(path).packages == before and not again:
             end(root)  # uv changes nothing before it has everything
         raise
     if not again:

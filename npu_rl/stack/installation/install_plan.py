@@ -13,11 +13,11 @@ from packaging.version import Version
 
 from npu_rl.common.bounded import hash_file
 from npu_rl.common.errors import HostError
+from npu_rl.common.interpreter import Interpreter, read_interpreter
 from npu_rl.common.printable import counted
 from npu_rl.stack.installation.host_packages import HostPackage, host_packages
 from npu_rl.stack.installation.named_wheels import NamedWheel, choose_wheel, named_wheels
 from npu_rl.stack.installation.new_environment import environment_target, program_of
-from npu_rl.stack.installation.target_python import TargetPython, read_target
 from npu_rl.stack.installation.unfinished import unfinished_packages
 from npu_rl.stack.manifest.load_manifest import load_manifest
 from npu_rl.stack.pylocks.committed_pylock import committed_pylock
@@ -38,7 +38,7 @@ class InstallPlan:
         cuda: Whether they may be built for CUDA.
     """
 
-    target: TargetPython
+    target: Interpreter
     pylock: Pylock
     coming: tuple[LockedPackage, ...]
     host: tuple[HostPackage, ...]
@@ -95,12 +95,12 @@ def plan_installation(
     manifest = loaded.manifest
     known = targets(manifest.device, manifest.host.python)
     program = program_of(venv) if venv is not None else Path(python)
-    wanted = read_target(str(program)).short if program is not None else None
+    wanted = read_interpreter(str(program)).short if program is not None else None
     chosen = choose_target(known, wanted if wanted in {one.python for one in known} else None)
     pylock = committed_pylock(loaded, chosen, named)
-    target = environment_target(venv, chosen.python) if venv is not None else read_target(python)
+    target = environment_target(venv, chosen.python) if venv is not None else read_interpreter(python)
     _check_target(target, pylock)
-    again = unfinished_packages(Path(target.root))
+    again = unfinished_packages(Path(target.prefix))
     installed = {name: version for name, version in target.packages.items() if name not in again}
     found = named_wheels(wheels, chosen.python)
     coming = tuple(_with_named_wheel(one, found) for one, _ in differing_packages(pylock, installed))
@@ -109,7 +109,7 @@ def plan_installation(
     return InstallPlan(target, pylock, coming, host, manifest.device == "cuda")
 
 
-def _check_target(target: TargetPython, pylock: Pylock) -> None:
+def _check_target(target: Interpreter, pylock: Pylock) -> None:
     """Raise HostError if the packages of a lock can't be installed into an interpreter."""
     wanted = pylock.target
     found = (target.short, target.machine, target.implementation)
@@ -138,7 +138,7 @@ def _check_target(target: TargetPython, pylock: Pylock) -> None:
         )
 
 
-def _check_own_needs(target: TargetPython, coming: dict[str, str]) -> None:
+def _check_own_needs(target: Interpreter, coming: dict[str, str]) -> None:
     """Raise HostError if npu-rl itself is installed in this interpreter and would not work with the new packages."""
     broken = [
         f"{one} ({version} would come)"
@@ -169,7 +169,7 @@ def plan_lines(plan: InstallPlan) -> Iterator[str]:
     """Yield a plan as lines for people."""
     target, replaced = plan.target, plan.replaced
     if target.absent:
-        yield f"make    {target.root}, a virtual environment with Python {target.version}"
+        yield f"make    {target.prefix}, a virtual environment with Python {target.version}"
     for one in plan.of_host:
         source = str(one.wheel.path) if one.wheel else "an index of pip's configuration"
         yield f"install {one.name} {one.version} from {source}"

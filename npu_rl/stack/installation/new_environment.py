@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from npu_rl.common.errors import HostError, SourceError, UsageError
-from npu_rl.stack.installation.target_python import TargetPython, read_target
+from npu_rl.common.interpreter import Interpreter, read_interpreter
 from npu_rl.stack.pylocks.uv_program import run_uv
 
 _MADE_BY_UV = {"bin", "lib", "lib64", "pyvenv.cfg", ".gitignore", ".lock", "CACHEDIR.TAG"}
@@ -22,7 +22,7 @@ def program_of(folder: Path) -> Path | None:
     return program if program.exists() and (folder / "pyvenv.cfg").exists() else None
 
 
-def environment_target(folder: Path, python: str) -> TargetPython:
+def environment_target(folder: Path, python: str) -> Interpreter:
     """Return the interpreter of a virtual environment, which is still to be made if uv has not completed it.
 
     Args:
@@ -34,7 +34,7 @@ def environment_target(folder: Path, python: str) -> TargetPython:
     """
     program = program_of(folder)
     if program is not None:
-        return read_target(str(program))
+        return read_interpreter(str(program))
     if folder.exists() and not (folder.is_dir() and {one.name for one in folder.iterdir()} <= _MADE_BY_UV):
         raise UsageError(
             "--venv names no virtual environment",
@@ -42,17 +42,19 @@ def environment_target(folder: Path, python: str) -> TargetPython:
             why="Something else is there.",
             hint="Name a new folder, or a virtual environment.",
         )
-    path, base = str(folder / "bin" / "python"), read_target(_base(python))
-    return replace(base, path=path, root=str(folder), managed=False, packages={}, own_needs=(), absent=True)
+    path, base = str(folder / "bin" / "python"), read_interpreter(_base(python))
+    return replace(
+        base, path=path, prefix=str(folder), managed=False, packages={}, twice={}, own_needs=(), absent=True
+    )
 
 
-def make_environment(target: TargetPython, variables: Mapping[str, str]) -> None:
+def make_environment(target: Interpreter, variables: Mapping[str, str]) -> None:
     """Make a virtual environment that is absent. Raises SourceError, HostError.
 
     Args:
         variables: uv's environment.
     """
-    folder, base = Path(target.root), _base(target.short)
+    folder, base = Path(target.prefix), _base(target.short)
     folder.mkdir(parents=True, exist_ok=True)
     done = run_uv(["venv", "--quiet", "--allow-existing", "--python", base, str(folder)], variables, folder)
     if done.code != 0:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from npu_rl.common.errors import HostError
+from npu_rl.common.interpreter import Interpreter, read_interpreter
 from npu_rl.training.host.npu_smi import NpuSmi, ask_npu_smi
-from npu_rl.training.host.training_python import TrainingPython, read_python
 from npu_rl.training.injected.npu_rl_host import below, host_facts, versions
 
 SECONDS = 10.0  # for npu-smi and the interpreter
@@ -31,7 +32,7 @@ class HostDescription:
     facts: Mapping[str, Any]
     files: Mapping[str, str]
     smi: NpuSmi
-    python: TrainingPython
+    python: Interpreter
 
     @property
     def kind(self) -> str:
@@ -53,7 +54,7 @@ class HostDescription:
 
 
 def describe_host(
-    python: str | TrainingPython,
+    python: str | Interpreter,
     root: Path = Path("/"),
     environ: Mapping[str, str] | None = None,
     seconds: float = SECONDS,
@@ -70,6 +71,13 @@ def describe_host(
     with ThreadPoolExecutor(2) as pool:  # each may take its whole time
         smi = pool.submit(ask_npu_smi, root, environ, seconds)
         if isinstance(python, str):
-            python = pool.submit(read_python, python, environ, seconds).result()
+            python = _read(python, environ, seconds)
         files = {name: place for name, (_, place) in versions(base, environ).items()}
         return HostDescription(base, environ, host_facts(base, environ), files, smi.result(), python)
+
+
+def _read(python: str, environ: Mapping[str, str], seconds: float) -> Interpreter:
+    try:
+        return read_interpreter(python, environ, seconds)
+    except HostError as error:
+        return Interpreter(python, problem=error.why or error.what)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from npu_rl.common.interpreter import Interpreter
 from npu_rl.common.package_versions import fits, lacking_packages
 from npu_rl.training.host.line import NOTE, UNKNOWN, DoctorLine, shortened
 from npu_rl.training.host.machines import MachineKind
-from npu_rl.training.host.training_python import TrainingPython
 from npu_rl.training.host.wanted_host import WantedHost
 
 # Packages of `host` that stand in the interpreter, with their names there; apex of Ascend is 0.1+ascend.
@@ -35,7 +35,7 @@ _FORBIDDEN = {
 
 
 def python_lines(
-    python: TrainingPython, wanted: WantedHost, kind: MachineKind, device: str
+    python: Interpreter, wanted: WantedHost, kind: MachineKind, device: str
 ) -> Iterator[DoctorLine]:
     """Yield the lines on an interpreter for training on npu, cuda or cpu."""
     yield _python(python, wanted)
@@ -54,7 +54,7 @@ def python_lines(
         yield _requirements(python, wanted)
 
 
-def _python(python: TrainingPython, wanted: WantedHost) -> DoctorLine:
+def _python(python: Interpreter, wanted: WantedHost) -> DoctorLine:
     from npu_rl.stack.requirements.environments import python_range
 
     asked, fix = python_range(wanted.versions.get("python")), ""
@@ -68,8 +68,8 @@ def _python(python: TrainingPython, wanted: WantedHost) -> DoctorLine:
     )
 
 
-def _host_package(python: TrainingPython, wanted: WantedHost, name: str, device: str) -> DoctorLine:
-    found, asked = python.first(_HOST_PACKAGES[name]), wanted.versions.get(name, "")
+def _host_package(python: Interpreter, wanted: WantedHost, name: str, device: str) -> DoctorLine:
+    found, asked = python.packages.get(_HOST_PACKAGES[name]), wanted.versions.get(name, "")
     wish = f"{name} {asked}".strip()
     fix, state, stops = "", "", False
     if found is None and (wanted.device or device == "npu"):
@@ -88,8 +88,8 @@ def _host_package(python: TrainingPython, wanted: WantedHost, name: str, device:
     return DoctorLine(name, name, found or "not installed", want, command, fix, state, stops)
 
 
-def _pair(python: TrainingPython) -> DoctorLine:
-    torch, npu = python.first("torch"), python.first("torch-npu")
+def _pair(python: Interpreter) -> DoctorLine:
+    torch, npu = python.packages.get("torch"), python.packages.get("torch-npu")
     command = f"{python.path} -m pip list | grep torch"
     want = "torch_npu's own version of torch (torch_npu requires torch== its own)"
     what = "torch and torch_npu"
@@ -103,11 +103,11 @@ def _pair(python: TrainingPython) -> DoctorLine:
     )
 
 
-def _forbidden(python: TrainingPython, device: str) -> DoctorLine:
+def _forbidden(python: Interpreter, device: str) -> DoctorLine:
     names, source = _FORBIDDEN[device]
-    red = [name for name in names if python.first(name)]
-    there = [f"{name} {python.first(name)}" for name in red]
-    nvidia = sorted(name for name in python.versions if name.startswith("nvidia-")) if device == "npu" else []
+    red = [name for name in names if python.packages.get(name)]
+    there = [f"{name} {python.packages.get(name)}" for name in red]
+    nvidia = sorted(name for name in python.packages if name.startswith("nvidia-")) if device == "npu" else []
     if nvidia:
         there.append(f"{len(nvidia)} of NVIDIA's packages")
     own = "triton-ascend" if device == "npu" else "triton"
@@ -123,7 +123,7 @@ def _forbidden(python: TrainingPython, device: str) -> DoctorLine:
     )
 
 
-def _vllm_ascend(python: TrainingPython, kind: MachineKind) -> Iterator[DoctorLine]:
+def _vllm_ascend(python: Interpreter, kind: MachineKind) -> Iterator[DoctorLine]:
     """Yield the lines on an installed vllm_ascend. A tree's own is built by npu-rl, and verified elsewhere."""
     there = python.vllm_ascend
     if there is None:
@@ -146,10 +146,9 @@ def _vllm_ascend(python: TrainingPython, kind: MachineKind) -> Iterator[DoctorLi
         yield DoctorLine("vllm-ascend-soc", "vllm_ascend is built for", str(built_for), want, command, fix)
 
 
-def _twice(python: TrainingPython) -> DoctorLine:
-    twice = {name: all_of for name, all_of in sorted(python.versions.items()) if len(all_of) > 1}
-    shown = [f"{name} {' and '.join(all_of)}" for name, all_of in twice.items()]
-    different = any(len(set(all_of)) > 1 for all_of in twice.values())
+def _twice(python: Interpreter) -> DoctorLine:
+    shown = [f"{name} {' and '.join(all_of)}" for name, all_of in sorted(python.twice.items())]
+    different = any(len(set(all_of)) > 1 for all_of in python.twice.values())
     fix = "Uninstall both, and install one: which one is imported depends on the order of sys.path."
     return DoctorLine(
         "packages-twice",
@@ -158,14 +157,12 @@ def _twice(python: TrainingPython) -> DoctorLine:
         "none",
         f"{python.path} -m pip list -v",
         fix if different else "",
-        NOTE if twice and not different else "",
+        NOTE if shown and not different else "",
     )
 
 
-def _requirements(python: TrainingPython, wanted: WantedHost) -> DoctorLine:
-    lacking = lacking_packages(
-        {name: all_of[0] for name, all_of in python.versions.items()}, wanted.requirements
-    )
+def _requirements(python: Interpreter, wanted: WantedHost) -> DoctorLine:
+    lacking = lacking_packages(python.packages, wanted.requirements)
     shown = [f"{text} ({f'{found} is installed' if found else 'not installed'})" for text, found in lacking]
     count = len(wanted.requirements)
     by_hand = f"Install what npu-rl requirements --manifest {wanted.manifest} prints, without dependencies."

@@ -1,8 +1,6 @@
-"""Packages of an interpreter, from their metadata, without importing them. Standard library only.
+"""An interpreter and its packages, from their metadata, without importing them. Standard library only.
 
-    python npu_rl_packages.py
-
-It prints what `packages` returns as JSON. npu-rl calls the functions itself for a host that is only a folder.
+`python npu_rl_packages.py` prints as JSON what `interpreter` returns: the fields of npu_rl.common.interpreter.
 """
 
 from __future__ import annotations
@@ -10,6 +8,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
+import platform
 import re
 import sys
 import sysconfig
@@ -18,21 +17,36 @@ from typing import Any
 _BUILD_INFO = re.compile(r"^__(?:soc_version|device_type)__\s*=\s*['\"]([^'\"]+)", re.MULTILINE)
 
 
-def packages(path: list[str]) -> dict[str, Any]:
-    """Return all installed versions by canonical name, and facts on how vllm_ascend was built.
+def interpreter(path: list[str]) -> dict[str, Any]:
+    """Return this interpreter and the packages in some folders, which are in the order in which Python looks."""
+    mark = os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")
+    return {
+        "path": sys.executable,
+        "version": ".".join(map(str, sys.version_info[:3])),
+        "machine": platform.machine(),
+        "implementation": sys.implementation.name,
+        "libc": platform.libc_ver(),
+        "prefix": sys.prefix,
+        "managed": sys.prefix == sys.base_prefix and os.path.exists(mark),
+        **packages(path),
+    }
 
-    Args:
-        path: Folders of packages, in the order in which Python looks for them.
-    """
+
+def packages(path: list[str]) -> dict[str, Any]:
+    """Return versions by canonical name, npu-rl's own requirements, and how vllm_ascend was built."""
     found: dict[str, list[str]] = {}
+    own: list[str] = []
     for one in importlib.metadata.distributions(path=path):
-        try:
-            name, version = one.metadata["Name"], one.version
-        except (KeyError, ValueError, OSError):
-            continue  # a damaged dist-info
-        if isinstance(name, str) and isinstance(version, str):
-            found.setdefault(re.sub(r"[-_.]+", "-", name).lower(), []).append(version)
-    return {"packages": found, "vllm_ascend": _vllm_ascend(path)}
+        name = one.metadata and one.metadata["Name"]
+        if name and one.version:  # a damaged dist-info has none
+            found.setdefault(re.sub(r"[-_.]+", "-", name).lower(), []).append(one.version)
+            own = own or (name == "npu-rl" and one.requires) or []
+    return {
+        "packages": {name: versions[0] for name, versions in found.items()},
+        "twice": {name: versions for name, versions in found.items() if len(versions) > 1},
+        "own_needs": own,
+        "vllm_ascend": _vllm_ascend(path),
+    }
 
 
 def _vllm_ascend(path: list[str]) -> dict[str, Any] | None:
@@ -52,21 +66,5 @@ def _vllm_ascend(path: list[str]) -> dict[str, Any] | None:
     return None
 
 
-def this_interpreter() -> dict[str, Any]:
-    """Return the version and path of this interpreter, and whether it belongs to the operating system (PEP 668)."""
-    mark = os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")
-    return {
-        "version": ".".join(map(str, sys.version_info[:3])),
-        "executable": sys.executable,
-        "machine": os.uname().machine,
-        "managed": sys.prefix == sys.base_prefix and os.path.exists(mark),
-    }
-
-
-def main() -> None:
-    """Print the packages, version and path of this interpreter as JSON."""
-    print(json.dumps({**this_interpreter(), **packages(sys.path[1:])}))
-
-
 if __name__ == "__main__":
-    main()
+    print(json.dumps(interpreter(sys.path[1:])))

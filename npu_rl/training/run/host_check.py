@@ -15,11 +15,11 @@ from npu_rl.training.host.line import DoctorLine
 from npu_rl.training.host.wanted_host import WantedHost
 
 if TYPE_CHECKING:
+    from npu_rl.common.interpreter import Interpreter
     from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
     from npu_rl.recipes.recipe.schema import Recipe
     from npu_rl.stack.lock.lock_model import Lock
     from npu_rl.stack.sources.progress import Notify
-    from npu_rl.training.host.training_python import TrainingPython
 
 
 def examine(manifest: str | None, recipe: str | None, python: str | None) -> DoctorReport:
@@ -58,7 +58,7 @@ def require_device(loaded: LoadedRecipe, root: Path) -> None:
 def require_host(
     recipe: Recipe,
     lock: Lock,
-    python: str | TrainingPython,
+    python: str | Interpreter,
     notify: Notify,
     runs: Path,
     root: Path = Path("/"),
@@ -112,7 +112,7 @@ def wanted_by_manifest(name: str) -> WantedHost:
     return WantedHost(manifest.name, manifest.device, versions, tuple(manifest.requirements), manifest.env)
 
 
-def _install(manifest: str, wanted: WantedHost, python: TrainingPython) -> str:
+def _install(manifest: str, wanted: WantedHost, python: Interpreter) -> str:
     """Return the command that installs a manifest's packages, into the workspace here if it is the manifest's."""
     from npu_rl.workspace.folder.discovery import find_workspace
     from npu_rl.workspace.folder.receipt import bundled_manifest, read_receipt

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from npu_rl.common import byte_code, host_facts, python_roots
 from npu_rl.common.environment_variables import RUNS
 from npu_rl.common.errors import HostError, NpuRlError, UsageError
+from npu_rl.common.interpreter import Interpreter
 from npu_rl.common.masking import Secrets, masked_value
 from npu_rl.common.process import run_quietly
 from npu_rl.common.user_path import user_path
@@ -36,9 +37,8 @@ from npu_rl.training.host.workspace_environment import (
 from npu_rl.training.run import tiny_model
 from npu_rl.training.run.allow_drift import AllowedDrift, allowed_drift, drift_digest, parse_reason
 from npu_rl.training.run.host_check import require_device, require_host
-from npu_rl.training.run.interpreter import Interpreter
 from npu_rl.training.run.ray_start import ray_needs
-from npu_rl.training.run.sufficient_interpreter import installing, sufficient_interpreter
+from npu_rl.training.run.training_interpreter import installing, sufficient_interpreter
 from npu_rl.workspace.folder.locked_manifest import locked_facts
 from npu_rl.workspace.folder.receipt import validation_command
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths, check_path
@@ -241,8 +241,7 @@ def prepare(
             _add_missing_packages(refusal, find_interpreter)
         raise
     found = find_interpreter()
-    version, changed = ".".join(map(str, found.version[:2])), drift_digest(paths, report)
-    environment = workspace_environment(report, version, root, changed=changed)
+    environment = workspace_environment(report, found.short, root, changed=drift_digest(paths, report))
     if expect is not None and expect.environment is not None:
         require_environment(paths, environment, expect.environment, runs_folder(paths))
     if machine is not None:

@@ -29,7 +29,7 @@ def run_facts(prepared: Prepared) -> dict[str, object]:
         **({"drift": prepared.drift.to_json()} if prepared.drift else {}),
         "interpreter": {
             "path": prepared.interpreter.path,
-            "version": ".".join(map(str, prepared.interpreter.version)),
+            "version": prepared.interpreter.version,
             "packages": dict(prepared.interpreter.packages),
         },
     }

@@ -10,11 +10,10 @@ from pathlib import Path
 
 from npu_rl.common.disk import disk_errors, remove_tree
 from npu_rl.common.errors import HostError
+from npu_rl.common.interpreter import Interpreter
 from npu_rl.common.process import run_quietly
 from npu_rl.common.python_roots import REHEARSAL
 from npu_rl.recipes.recipe.schema import Recipe
-from npu_rl.training.run.interpreter import Interpreter
-from npu_rl.training.run.made_folders import is_as_made, keep_made, place_for
 
 MAKER_MODULE = "npu_rl_make"
 MAKER_ENVIRONMENT = {"PYTHONPATH": str(REHEARSAL)}
@@ -27,10 +26,7 @@ def is_needed(recipe: Recipe) -> bool:
 
 
 def model_folder(runs: Path, recipe: Recipe, interpreter: Interpreter) -> Path:
-    """Return the folder of the model and the data, named after everything that determines their content.
-
-    It is missing, or holds what this user has made.
-    """
+    """Return the folder of the model and the data, named after everything that determines their content."""
     if recipe.has_own_keys:
         return runs / ".made"  # nothing is made for it
     inputs = {
@@ -44,7 +40,7 @@ def model_folder(runs: Path, recipe: Recipe, interpreter: Interpreter) -> Path:
         "packages": {name: interpreter.packages.get(name) for name in _DEPENDS_ON},
     }
     digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
-    return place_for(runs / ".made" / digest[:16])
+    return runs / ".made" / digest[:16]
 
 
 def _kinds(recipe: Recipe) -> list[str]:
@@ -61,7 +57,7 @@ def maker_command(interpreter: Interpreter, recipe: Recipe, folder: str) -> list
 
 def make(folder: Path, recipe: Recipe, interpreter: Interpreter, environment: Mapping[str, str]) -> None:
     """Make the model and the data, atomically and once. Raises HostError with the command's output."""
-    if is_as_made(folder):
+    if folder.is_dir():
         return
     staging = folder.with_name(f"{folder.name}.{os.getpid()}")
     with disk_errors(folder):
@@ -80,11 +76,10 @@ def make(folder: Path, recipe: Recipe, interpreter: Interpreter, environment: Ma
                 why=finished.stderr.strip()[-1500:] or f"exit status {finished.code}",
             )
         with disk_errors(folder):
-            keep_made(staging, folder)
             try:
                 staging.rename(folder)
             except OSError:
-                if not is_as_made(folder):  # else another run has made the same
+                if not folder.is_dir():  # else another run has made the same
                     raise
     finally:
         remove_tree(staging)

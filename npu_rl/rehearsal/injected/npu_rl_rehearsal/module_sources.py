@@ -41,7 +41,7 @@ def _interpreter(code: str) -> dict[str, Any]:
 
     # Without the tree, whose metadata would count as installed packages, and without this folder's parent.
     path = [entry for entry in sys.path if entry and os.path.realpath(entry) != code]
-    return {**npu_rl_packages.this_interpreter(), **npu_rl_packages.packages(path)}
+    return npu_rl_packages.interpreter(path)
 
 
 class _Search:

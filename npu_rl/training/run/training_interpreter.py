@@ -1,0 +1,164 @@
+"""The training interpreter of a workspace, checked for every package that the stack requires."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from npu_rl.common import host_facts
+from npu_rl.common.errors import HostError
+from npu_rl.common.interpreter import Interpreter, read_interpreter
+from npu_rl.common.package_versions import lacking_packages
+from npu_rl.stack.installation.unfinished import unfinished_packages
+from npu_rl.stack.lock.lock_model import Lock
+from npu_rl.workspace.folder.chosen_interpreter import choose
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
+from npu_rl.workspace.packages.install_command import InstallPython, bundle_of, install_command
+from npu_rl.workspace.verification.verify import Report
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
+
+# For 3.13 and later there are no wheels of ray 2.42 and numpy 1.26, and the locked verl was never run with it.
+SUPPORTED = ((3, 10), (3, 12))
+
+# Packages of an image for NPUs, in versions that fit its CANN; pip must not choose or replace them.
+IMAGE_PACKAGES = frozenset(
+    {"torch", "torch-npu", "torchvision", "torchaudio", "torchair", "apex", "triton-ascend"}
+)
+
+
+def sufficient_interpreter(
+    python: str | None, paths: WorkspacePaths, report: Report, device: str, stands_in: bool, root: Path
+) -> Interpreter:
+    """Return the training interpreter, with those of its packages that are required.
+
+    Args:
+        device: The recipe's.
+        stands_in: Whether nothing is run on NPUs or GPUs, so that the quickstart's packages do where there are none.
+
+    Raises:
+        HostError: If it lacks a package of the stack, or an installation into it was interrupted.
+    """
+    required = _requirements(report.lock, stands_in, root)
+    found = read_interpreter(choose(python, paths, report.receipt.setup))
+    install = installing(paths, report, found)
+    if unfinished_packages(Path(found.prefix)):
+        raise HostError(
+            "An installation into the training interpreter was interrupted",
+            where=found.shown,
+            hint=f"Finish it: {install}",
+        )
+    own = required is report.lock.requirements
+    # The extra's torch would take the place of the one that a GPU stack's packages are compiled for.
+    # And where the stack came from a bundle, there may be no network to install an extra from.
+    without_extra = (own and device == "cuda") or bundle_of(paths, report.receipt.setup) is not None
+    extra = "" if without_extra else "rehearsal"
+    npu = own and device == "npu"
+    require_packages(found, required, extra=extra, npu=npu, install=install if own else None)
+    names = {_name(text) for text in required}
+    return replace(
+        found, packages={name: version for name, version in found.packages.items() if name in names}
+    )
+
+
+def require_packages(
+    found: Interpreter,
+    requirements: Sequence[str],
+    *,
+    by: str = "the manifest",
+    extra: str = "rehearsal",
+    npu: bool = False,
+    install: str | None = None,
+) -> None:
+    """Check that an interpreter can run training.
+
+    Args:
+        requirements: PEP 508 requirements. A local version (2.13.0+cpu) counts as the public one.
+        by: What requires them, for the message.
+        extra: npu-rl's extra that installs them, for the message; empty if none does.
+        npu: Whether they are for a run on NPUs.
+        install: The command that installs all of them; None if no lock of packages has them.
+
+    Raises:
+        HostError: For a Python version without the pinned packages, or with all packages that are missing.
+    """
+    if not SUPPORTED[0] <= tuple(map(int, found.short.split("."))) <= SUPPORTED[1]:
+        raise HostError(
+            f"Python {found.short} can't run the training",
+            where=found.shown,
+            why="The pinned ray, numpy and torch have builds for Python 3.10 to 3.12 only.",
+            hint="Name another interpreter: --python python3.12",
+        )
+    lacking = lacking_packages(found.packages, requirements)
+    if lacking:
+        missing = [wanted for wanted, _ in lacking]
+        how = _how_to_install(missing, found, extra, npu or "torch-npu" in found.packages, install)
+        raise HostError(
+            f"The training interpreter lacks {len(missing)} of {len(requirements)} packages that {by} requires",
+            where=found.shown,
+            why="\n".join(
+                f"{wanted}: {f'{version} is installed' if version else 'not installed'}"
+                for wanted, version in lacking
+            ),
+            hint=f"{how}\nOr name an interpreter that has them: --python PATH",
+        )
+
+
+def installing(paths: WorkspacePaths, report: Report, found: Interpreter) -> str:
+    """Return the command that installs a workspace's packages into an interpreter."""
+    into = InstallPython(found.path, found.version, report.lock.host.get("python"), managed=found.managed)
+    return install_command(paths, report.receipt.setup, into)
+
+
+def _requirements(lock: Lock, rehearse: bool, root: Path) -> tuple[str, ...]:
+    """Return the requirements on the interpreter.
+
+    They are the manifest's. A stack for NPUs or GPUs on a machine without any needs those of the quickstart, with
+    which rehearsals were run (the extra `rehearsal`).
+    """
+    if not rehearse or lock.device == "cpu" or host_facts.devices(lock.device, root):
+        return lock.requirements
+    from npu_rl.stack.manifest.load_manifest import load_manifest
+
+    return tuple(load_manifest("quickstart").manifest.requirements)
+
+
+def _how_to_install(
+    missing: Sequence[Requirement], found: Interpreter, extra: str, npu: bool, install: str | None
+) -> str:
+    pip = f"{shlex.quote(found.path)} -m pip install"
+    ours = bool(extra) and Path(found.path) == Path(sys.executable)
+    if install is not None and (npu or not ours):
+        return f"Install the whole set, as it is locked:\n{install}"
+    if not npu:
+        return f"Install them there: {pip} " + (f"'npu-rl[{extra}]'" if ours else _quoted(missing))
+    # --no-deps keeps pip from replacing torch and torch_npu.
+    of_image = [one.name for one in missing if _name(one.name) in IMAGE_PACKAGES]
+    others = [one for one in missing if one.name not in of_image]
+    lines = (
+        [f"{' and '.join(of_image)}: of the image or host, in versions that fit its CANN."]
+        if of_image
+        else []
+    )
+    if others:
+        lines += ["Install without dependencies what no image has:", f"{pip} --no-deps {_quoted(others)}"]
+    return "\n".join(lines)
+
+
+def _quoted(wanted: Sequence[Requirement]) -> str:
+    """Return requirements as arguments of pip, without extras and markers."""
+    return " ".join(
+        shlex.quote(f"{one.name} @ {one.url}" if one.url else f"{one.name}{one.specifier}") for one in wanted
+    )
+
+
+def _name(requirement: str) -> str:
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    return canonicalize_name(Requirement(requirement).name)

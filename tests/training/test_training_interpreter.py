@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from npu_rl.common.errors import HostError
+from npu_rl.common.interpreter import Interpreter, read_interpreter
+from npu_rl.common.yaml_documents.finding import Severity
+from npu_rl.recipes.judgement.judge import MANIFEST_MISMATCH
+from npu_rl.recipes.judgement.refused_recipe import RefusedRecipe
+from npu_rl.recipes.recipe.load_recipe import load_recipe
+from npu_rl.training.run.prepare import _add_missing_packages
+from npu_rl.training.run.training_interpreter import require_packages
+
+
+def interpreter(path: str = "/opt/python", version: str = "3.11.7", **packages: str) -> Interpreter:
+    return Interpreter(path, version, {name.replace("_", "-"): one for name, one in packages.items()})
+
+
+def test_an_interpreter_is_read_outside_of_trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The code tree has dist-info folders of its own; a package of that name still has to be installed."""
+    info = tmp_path / "laid_only-9.9.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: laid-only\nVersion: 9.9\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    found = read_interpreter(sys.executable)
+    assert found.version == ".".join(map(str, sys.version_info[:3]))
+    assert found.packages["pytest"] == pytest.__version__
+    assert "laid-only" not in found.packages
+
+
+@pytest.mark.parametrize("program", ["/nowhere/python", "/bin/false", "/bin/echo"])
+def test_a_program_that_is_not_python_is_refused(program: str) -> None:
+    with pytest.raises(HostError) as caught:
+        read_interpreter(program)
+    assert program in str(caught.value)
+
+
+def test_all_missing_packages_are_named_at_once() -> None:
+    with pytest.raises(HostError) as caught:
+        require_packages(
+            interpreter(torch="2.5.1", numpy="1.26.4"), ["torch==2.13.0", "ray==2.42.1", "numpy==1.26.4"]
+        )
+    assert caught.value.why == "torch==2.13.0: 2.5.1 is installed\nray==2.42.1: not installed"
+
+
+def test_local_and_development_versions_and_markers_are_judged_as_pip_does() -> None:
+    require_packages(
+        interpreter(torch="2.13.0+cpu", torch_npu="2.5.1.post1.dev20250619"),
+        ["torch==2.13.0", "torch_npu>=2.5.1,<2.6", "pywin32==1; sys_platform == 'win32'"],
+    )
+
+
+@pytest.mark.parametrize("version", ["3.13.0", "3.9.18"])
+def test_other_pythons_are_refused(version: str) -> None:
+    with pytest.raises(HostError, match=r"can't run the training(?s:.)*--python python3\.12"):
+        require_packages(interpreter(version=version), [])
+
+
+REQUIRED = ["torch==2.5.1", "torch_npu==2.5.1.post1", "ray[default]==2.42.1", "numpy<2", "dill"]
+WHEEL = "https://example.org/flash_attn-2.4.2.whl"
+
+
+@pytest.mark.parametrize(
+    ("found", "required", "options", "installed"),
+    [
+        # Beside torch_npu, or for a recipe for NPUs, pip chooses no torch.
+        (interpreter(numpy="1.26.4"), REQUIRED, {"npu": True}, ["--no-deps", "ray==2.42.1", "dill"]),
+        (interpreter(torch_npu="2.5.1", numpy="1"), REQUIRED, {}, ["--no-deps", "ray==2.42.1", "dill"]),
+        (interpreter(torch="2.13.0"), ["torch==2.5.1"], {"npu": True}, None),
+        (interpreter(numpy="1"), ["torch==2.13.0", "numpy==1"], {}, ["torch==2.13.0"]),
+        (interpreter(sys.executable), ["torch==2.13.0"], {}, ["npu-rl[rehearsal]"]),
+        # The extra pins another torch than that for which a stack's wheels are compiled.
+        (interpreter(sys.executable), [f"flash_attn @ {WHEEL}"], {"extra": ""}, [f"flash_attn @ {WHEEL}"]),
+    ],
+)
+def test_the_command_installs_only_what_pip_may_choose(
+    found: Interpreter, required: list[str], options: dict[str, object], installed: list[str] | None
+) -> None:
+    with pytest.raises(HostError) as caught:
+        require_packages(found, required, **options)  # type: ignore[arg-type]
+    commands = [line for line in str(caught.value.hint).splitlines() if " -m pip install " in line]
+    words = [shlex.split(line.partition(" -m pip install ")[2]) for line in commands]
+    assert words == ([installed] if installed else [])
+
+
+@pytest.mark.parametrize(("rule", "reported"), [("unknown-key", True), (MANIFEST_MISMATCH, False)])
+def test_missing_packages_are_reported_with_a_refusal_unless_they_are_another_stacks(
+    rule: str, reported: bool
+) -> None:
+    loaded = load_recipe("quickstart")
+    found = loaded.finding(rule, Severity.ERROR, ("manifest",), "a fact", "do this")
+    refusal = RefusedRecipe(loaded.recipe, [found], [found])
+
+    def find() -> Interpreter:
+        raise HostError("The training interpreter lacks vllm", hint="Install it")
+
+    _add_missing_packages(refusal, find)
+    assert ("The training interpreter lacks vllm." in (refusal.why or "").splitlines()) is reported
+    assert (refusal.hint or "").splitlines() == (["Do this", "Install it"] if reported else ["Do this"])
