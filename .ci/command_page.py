@@ -47,8 +47,6 @@ def _lines() -> Iterator[str]:
 def _commands(group: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
     for name in group.commands:
         command = group.get_command(None, name)
-        if command.hidden:
-            continue
         if hasattr(command, "commands"):
             yield from _commands(command, (*path, name))
         else:

@@ -137,7 +137,7 @@ def _said_commands() -> list[tuple[str, str]]:
     """`npu-rl COMMAND ...` as messages write it, up to the end of the words that can be a command line."""
     word = r"(?:--?[a-z][a-z-]*(?:[= ](?!-)[A-Z'/.][^\s,;:`]*)?|[A-Z][A-Z.]*|NAME|[a-z]+(?![\w.']))"
     pattern = re.compile(
-        r"npu-rl ((?:train|setup|verify|plan|summary|recipes|manifests|patches|status|diff|list|lock|store|schema)"
+        r"npu-rl ((?:train|setup|verify|plan|summary|recipes|manifests|patches|status|diff|lock|store)"
         rf"(?: {word})*)"
     )
     return [(where, match[1]) for where, text in texts() for match in pattern.finditer(text)]

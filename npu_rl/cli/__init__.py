@@ -38,7 +38,7 @@ def main() -> None:
     Exit codes: 0 done, 1 failed, 2 usage, 3 the workspace or host is not as required; 130, 143 and 129: ended by
     SIGINT (Ctrl-C), SIGTERM or SIGHUP.
     """
-    if not sys.flags.ignore_environment:  # as the installed command sets it
+    if not sys.flags.ignore_environment:  # as `isolate` starts it again
         from npu_rl.cli.isolation import isolate
 
         isolate()
@@ -60,19 +60,12 @@ def main() -> None:
                 raise KeyboardInterrupt
     except KeyboardInterrupt:
         code = 128 + (came[0] if came else 2)
-        _tell_of_interruption()
+        shown = sys.modules.get("npu_rl.cli.show")
+        if shown is not None and (text := shown.after_interruption()):
+            process.complain(text)
     if not process.flush():
         code = code or 1
     raise SystemExit(code)
-
-
-def _tell_of_interruption() -> None:
-    """Print what the interrupted command does when it is run again, if it has set that."""
-    from npu_rl.cli import signals_and_streams as process
-
-    steps = sys.modules.get("npu_rl.cli.next_steps")
-    if steps is not None and (text := steps.after_interruption()):
-        process.complain(text)
 
 
 def _run() -> int:
@@ -82,7 +75,6 @@ def _run() -> int:
     from npu_rl.common.errors import NpuRlError
 
     try:
-        _note_misspelt_variables()
         app(_with_level(sys.argv[1:]), prog_name="npu-rl")
     except SystemExit as end:  # the parser's way to end
         return end.code if isinstance(end.code, int) else int(bool(end.code))
@@ -101,26 +93,6 @@ def _run() -> int:
             process.complain(_words(error))
         return 1
     return 0
-
-
-def _note_misspelt_variables() -> None:
-    """Print a note for each environment variable whose name resembles one that npu-rl reads."""
-    names = [name for name in os.environ if name.startswith("NPU_RL_")]
-    if not names:
-        return
-    from npu_rl.common.environment_variables import VARIABLES
-
-    known = [variable.name for variable in VARIABLES]
-    unknown = [name for name in names if name not in known]
-    if not unknown:
-        return
-    from npu_rl.cli.show import tell
-    from npu_rl.common.yaml_documents.suggest import nearest
-
-    for name in unknown:
-        near = nearest(name, known, 0.9)
-        if near:
-            tell(f"note: nothing reads {name}; did you mean {near}?")
 
 
 def _log_of(error: BaseException) -> str:

@@ -1,66 +1,64 @@
-"""The commands, in the order of work. The options of each are in its own file."""
+"""The commands, by what they are for. The options of each are in its own file."""
 
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import npu_rl
-from npu_rl.cli.command_group import HIDDEN, block, lazy
+from npu_rl.cli.command_group import lazy, summary
+
+_SECTIONS = {
+    "start": {
+        "setup": "setup:setup",
+        "verify": "workspace:verify",
+        "status": "workspace:status",
+        "doctor": "doctor:doctor",
+    },
+    "run": {
+        "plan": "plan:plan",
+        "train": "train:train",
+        "runs": "runs:app",
+        "report": "report:report",
+        "recipes": "recipes:app",
+        "data": "data:app",
+        "weights": "weights:app",
+    },
+    "patch": {
+        "diff": "workspace:diff",
+        "patches": "patches:app",
+        "lock": "lock:lock",
+        "summary": "summary:summary",
+        "faults": "faults:faults",
+        "manifests": "manifests:app",
+    },
+    "operate": {
+        "requirements": "requirements:requirements",
+        "bundle": "bundle:app",
+        "store": "store:app",
+    },
+}
+
+
+class _Top(lazy({name: place for section in _SECTIONS.values() for name, place in section.items()})):  # type: ignore[misc]
+    """The program, whose help is one screen of 24 lines: docs/commands.md has the rest."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the usage, the purpose, and a line for each command, by section."""
+        usage = "[--help] [--version] [--install-completion] COMMAND [ARGS]..."
+        formatter.write_usage(ctx.command_path, usage)
+        formatter.write(f"\n{self.help}\n\n")
+        for section, table in _SECTIONS.items():
+            for number, (name, place) in enumerate(table.items()):
+                formatter.write(f"{'' if number else section:<8} {name:<13} {summary(place)}\n")
+
 
 app = typer.Typer(
     name="npu-rl",
-    cls=lazy(
-        {
-            "setup": "setup:setup",
-            "verify": "verify:verify",
-            "plan": "plan:plan",
-            "doctor": "doctor:doctor",
-            "train": "train:train",
-            "runs": "runs:app",
-            "report": "report:report",
-            "status": "status:status",
-            "diff": "diff:diff",
-            "summary": "summary:summary",
-            "faults": "faults:faults",
-            "lock": "lock:lock",
-            "weights": "weights:app",
-            "requirements": "requirements:requirements",
-            "manifests": "manifests:app",
-            "recipes": "recipes:app",
-            "data": "data:app",
-            "patches": "patches:app",
-            "bundle": "bundle:app",
-            "store": "store:app",
-            "list": f"{HIDDEN}older_spellings:list_bundled",
-            "schema": f"{HIDDEN}older_spellings:schema",
-        }
-    ),
-    help="Build one source tree for RL post-training on Ascend NPUs, prove it, and train with it.",
-    epilog="\n\n".join(
-        (
-            block(
-                "Examples",
-                (
-                    "npu-rl setup --manifest quickstart   # a tree for this machine's CPU",
-                    "npu-rl verify                        # it equals its lock",
-                    "npu-rl train quickstart              # train a tiny model in it",
-                ),
-            ),
-            block(
-                "Exit codes",
-                (
-                    "0  done",
-                    "1  failed: an invalid file, source, patch or run; a recipe that does not fit",
-                    "2  wrong usage: an unknown option, an option without its value",
-                    "3  the workspace differs from its lock, or this machine lacks something",
-                    "129, 130, 143  ended by SIGHUP, SIGINT (Ctrl-C), SIGTERM",
-                ),
-            ),
-        )
-    ),
+    cls=_Top,
+    help="Build one source tree for RL post-training on Ascend NPUs, prove it, train with it.",
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

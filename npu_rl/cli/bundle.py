@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npu_rl.cli.command_group import examples, group
-from npu_rl.cli.next_steps import STARTS_OVER, if_interrupted
 from npu_rl.cli.options import Jobs, Json, Offline, Rewrite, manifest_names, network
-from npu_rl.cli.show import amount, print_json, say, watcher
+from npu_rl.cli.progress import Fetches
+from npu_rl.cli.show import STARTS_OVER, amount, if_interrupted, print_json, say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,20 +18,10 @@ if TYPE_CHECKING:
     from npu_rl.stack.manifest.load_manifest import LoadedManifest
     from npu_rl.stack.pylocks.pylock_targets import Target
 
-app = group(
-    "Set up hosts without a network.",
-    {"create": "bundle:create"},
-    "npu-rl bundle create quickstart -o quickstart.tar",
-    "npu-rl bundle create today -o today.tar --wheels --platform aarch64",
-    "npu-rl setup --bundle quickstart.tar   # on the other host",
-)
+app = group("Set up hosts without a network.", {"create": "bundle:create"})
 
 
-@examples(
-    "npu-rl bundle create quickstart -o quickstart.tar",
-    "npu-rl bundle create today newest -o both.tar --wheels --platform aarch64",
-    "npu-rl bundle create ./mine.yaml -o mine.tar --offline",
-)
+@examples("npu-rl bundle create today newest -o both.tar --wheels --platform aarch64")
 def create(
     manifests: Annotated[
         list[str],
@@ -86,7 +76,7 @@ def create(
         ordered.append(OrderedManifest(named, loaded, _targets(loaded, python or [None], platform or [None])))
     place = user_path(output, "--output")
     if_interrupted(STARTS_OVER)
-    with watcher() as shown:
+    with Fetches() as shown:
         program = partial(add_program, offline=offline, installer=wheels)
         reached = network(rewrite, offline=offline)
         start = create_bundle(ordered, place, reached, shown, program, wheels=wheels, jobs=jobs)
@@ -97,7 +87,7 @@ def create(
     say(f"{place}: {amount(size)}")
     say("On a host with Python, tar and git:")
     for line in start:
-        say(line, whole=True)
+        say(line)
 
 
 def _targets(

@@ -15,9 +15,6 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 _Function = TypeVar("_Function", bound=Callable[..., None])
 _EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {}
 
-HIDDEN = "hidden "
-"""What the place of a command begins with that works but is not listed: an older spelling."""
-
 
 def examples(*lines: str) -> Callable[[_Function], _Function]:
     """Show these command lines below the help of a command. `  # ` starts a comment on a line."""
@@ -27,11 +24,6 @@ def examples(*lines: str) -> Callable[[_Function], _Function]:
         return function
 
     return note
-
-
-def block(title: str, lines: tuple[str, ...]) -> str:
-    """Return an epilog whose lines are not reflowed."""
-    return "\b\n" + "\n".join([f"{title}:", *(f"  {line}" for line in lines)])
 
 
 class Command(TyperCommand):
@@ -74,9 +66,7 @@ class LazyGroup(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """List the commands by their summaries, without building their options (a sixth of `--help`'s time)."""
         listed: dict[str, Any] = {
-            name: TyperCommand(name, help=_summary(place))
-            for name, place in self.table.items()
-            if not place.startswith(HIDDEN)
+            name: TyperCommand(name, help=summary(place)) for name, place in self.table.items()
         }
         TyperGroup(commands=listed).format_commands(ctx, formatter)
 
@@ -86,18 +76,11 @@ def lazy(table: Mapping[str, str]) -> type[LazyGroup]:
     return type("Group", (LazyGroup,), {"table": table})
 
 
-def group(help: str, table: Mapping[str, str], *shown: str) -> typer.Typer:
-    """Return a group of commands within npu-rl's; see `lazy`.
-
-    Args:
-        help: The summary of the group.
-        table: The commands.
-        shown: The examples below its help, as `examples` takes them.
-    """
+def group(help: str, table: Mapping[str, str]) -> typer.Typer:
+    """Return a group of commands within npu-rl's; see `lazy`."""
     return typer.Typer(
         cls=lazy(table),
         help=help,
-        epilog=block("Examples", shown),
         callback=lambda: None,
         no_args_is_help=True,
         add_completion=False,
@@ -105,21 +88,22 @@ def group(help: str, table: Mapping[str, str], *shown: str) -> typer.Typer:
     )
 
 
+def summary(place: str) -> str:
+    """Return the first sentence of a command's or a group's help."""
+    found = _found(place)
+    text = found.info.help if isinstance(found, typer.Typer) else found.__doc__
+    return str(text).partition("\n")[0]
+
+
 def _found(place: str) -> Any:
     """Return the function of a command, or the Typer of a group."""
-    module, _, attribute = place.removeprefix(HIDDEN).partition(":")
+    module, _, attribute = place.partition(":")
     return getattr(import_module(f"npu_rl.cli.{module}"), attribute)
-
-
-def _summary(place: str) -> str | None:
-    found = _found(place)
-    return found.info.help if isinstance(found, typer.Typer) else found.__doc__
 
 
 @cache
 def _command(name: str, place: str) -> Any:
     """Return a command, built once per process: the tests call some thousand in one process."""
-    hidden = place.startswith(HIDDEN)
     found = _found(place)
     if isinstance(found, typer.Typer):
         group = typer.main.get_command(found)
@@ -127,8 +111,8 @@ def _command(name: str, place: str) -> Any:
         return group
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     lines = _EXAMPLES.get(found)
-    epilog = block("Examples", lines) if lines else None
-    alone.command(name, cls=Command, hidden=hidden, epilog=epilog)(found)
+    epilog = "\b\n" + "\n".join(["Examples:", *(f"  {line}" for line in lines)]) if lines else None
+    alone.command(name, cls=Command, epilog=epilog)(found)
     return typer.main.get_command(alone)
 
 

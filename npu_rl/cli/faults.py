@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from npu_rl.cli.command_group import examples
-from npu_rl.cli.next_steps import STARTS_OVER, if_interrupted, manifests_of
 from npu_rl.cli.options import Json, Python, Workspace, manifest_names, network
-from npu_rl.cli.show import print_json, say, say_folded, say_table, tell
+from npu_rl.cli.show import STARTS_OVER, if_interrupted, print_json, say, say_table, tell
 from npu_rl.common.errors import SourceError, UsageError
 
 if TYPE_CHECKING:
@@ -114,6 +113,7 @@ def _of_manifest(name: str) -> tuple[str, list[str], tuple[Verdict, ...]]:
     from npu_rl.stack.compose.assemble import patches_by_file
     from npu_rl.stack.lock import lock_model
     from npu_rl.stack.sources.progress import Silent
+    from npu_rl.workspace.folder.lock_summary import manifests_of
     from npu_rl.workspace.summary import summary_sources
 
     path = find_manifest(name)
@@ -134,15 +134,16 @@ def _of_manifest(name: str) -> tuple[str, list[str], tuple[Verdict, ...]]:
 def _of_workspace(
     workspace: Any, chosen: Sequence[KnownFault], run: bool, python: str | None
 ) -> tuple[str, list[str], tuple[Verdict, ...], Witnesses]:
-    from npu_rl.cli import proving
+    from npu_rl.cli import progress
     from npu_rl.recipes.faults.verdict import judge_tree
     from npu_rl.stack.compose.assemble import patches_by_file
     from npu_rl.stack.lock import lock_model
     from npu_rl.workspace.folder.discovery import open_workspace
+    from npu_rl.workspace.folder.lock_summary import manifests_of
 
     paths = open_workspace(workspace, tell)
     if run:
-        proving.require_proven(paths, "a witness would show the faults of other code")
+        progress.require_proven(paths, "a witness would show the faults of other code")
     lock = lock_model.read(paths.lock)
     verdicts = judge_tree(paths.code, chosen, patches=patches_by_file(lock))
     shown = _run(paths, verdicts, python) if run else {}
@@ -245,13 +246,13 @@ def _print_witnesses(verdicts: Sequence[Verdict], shown: Witnesses) -> None:
         if found is not None and (found.state != HAS_NONE or _disagrees(one, shown) or len(verdicts) == 1):
             figures = ", ".join(f"{key} {value}" for key, value in found.figures.items())
             differs = "; this DIFFERS from the texts" if _disagrees(one, shown) else ""
-            say_folded(f"{one.fault.id}: {found.state}: {found.reason or figures}{differs}", "    ")
+            say(f"{one.fault.id}: {found.state}: {found.reason or figures}{differs}")
 
 
 def _print_count(place: str, verdicts: Sequence[Verdict]) -> None:
     from npu_rl.recipes.faults.verdict import count_line
 
-    say_folded(f"{place}: {count_line(verdicts)}", "    ")
+    say(f"{place}: {count_line(verdicts)}")
 
 
 def _describe(fault: KnownFault, verdict: Verdict | None) -> None:
@@ -260,7 +261,7 @@ def _describe(fault: KnownFault, verdict: Verdict | None) -> None:
 
     from npu_rl.recipes.faults.witness_run import witness_variables
 
-    say_folded(f"{fault.id}: {fault.title}", "    ")
+    say(f"{fault.id}: {fault.title}")
     rows = {
         name: getattr(fault, name)
         for name in ("severity", "symptom", "metrics", "effect", "versions", "upstream")
@@ -278,9 +279,9 @@ def _describe(fault: KnownFault, verdict: Verdict | None) -> None:
         rows["state"] = f"{state}{by} ({verdict.where})"
     for label, text in rows.items():
         if text:
-            say_folded(f"  {label + ':':<10} {text}", " " * 13)
+            say(f"  {label + ':':<10} {text}")
     variables = witness_variables(fault.witness, ".")
     words = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
-    say(f"Run its witness on a workspace: npu-rl faults {fault.id} --run", whole=True)
-    say("By hand, in the folder code:", whole=True)
-    say(f"  {words} python {shlex.quote(str(fault.witness))}", whole=True)
+    say(f"Run its witness on a workspace: npu-rl faults {fault.id} --run")
+    say("By hand, in the folder code:")
+    say(f"  {words} python {shlex.quote(str(fault.witness))}")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from npu_rl.cli.command_group import examples
-from npu_rl.cli.next_steps import STARTS_OVER, if_interrupted, tell_last
 from npu_rl.cli.options import DatasetName, Json
-from npu_rl.cli.show import LiveWatcher, amount, error_count, print_json, say, tell
+from npu_rl.cli.progress import Bars
+from npu_rl.cli.show import STARTS_OVER, amount, error_count, if_interrupted, print_json, say, tell, tell_last
 from npu_rl.common.printable import counted
 
 if TYPE_CHECKING:
@@ -31,11 +33,7 @@ Verify = Annotated[
 ]
 
 
-@examples(
-    "npu-rl data get deepscaler",
-    "npu-rl data get deepscaler --to /data/deepscaler --verify",
-    "npu-rl data get gsm8k --mirror https://hub.example.com --json",
-)
+@examples("npu-rl data get deepscaler --to /data/deepscaler --verify")
 def data(
     dataset: DatasetName,
     to: Folder = None,
@@ -48,14 +46,10 @@ def data(
 
     Nothing is downloaded. --verify compares each file with the hash that the hub stated, or with what else is known.
     """
-    _get("dataset", dataset, to, revision, mirror, verify, json)
+    _get("data", dataset, to, revision, mirror, verify, json)
 
 
-@examples(
-    "npu-rl weights get deepseek-v3-base",
-    "npu-rl weights get deepseek-v3-base --to /data/V3-Base --verify",
-    "npu-rl weights get qwen2.5-7b --json",
-)
+@examples("npu-rl weights get deepseek-v3-base --to /data/V3-Base --verify")
 def weights(
     model: Annotated[
         str,
@@ -71,40 +65,27 @@ def weights(
 
     Nothing is downloaded. --verify compares each file with the hash that the hub stated, or with what else is known.
     """
-    _get("model", model, to, revision, mirror, verify, json)
+    _get("weights", model, to, revision, mirror, verify, json)
 
 
 def _get(
-    kind: str, name: str, to: Path | None, revision: str | None, mirror: str, verify: bool, json: bool
+    group: str, name: str, to: Path | None, revision: str | None, mirror: str, verify: bool, json: bool
 ) -> None:
-    import re
-
-    from npu_rl.common.errors import UsageError
     from npu_rl.common.user_path import user_path
-    from npu_rl.common.yaml_documents.suggest import did_you_mean
-    from npu_rl.data.downloads.known_downloads import of_kind
+    from npu_rl.data.downloads.known_downloads import known_download, require_commit
 
-    known = of_kind(kind)
-    if name not in known:
-        near = did_you_mean(name, list(known))
-        raise UsageError(f"Unknown {kind} {name!r}{near}", where="NAME", hint=f"Names: {', '.join(known)}")
-    if revision is not None and not re.fullmatch(r"[0-9a-f]{40}", revision):
-        raise UsageError(
-            f"--revision {revision!r} is not a commit",
-            why="A branch or tag can move.",
-            hint="Write the 40 characters of a commit of the hub.",
-        )
-    one = known[name]
+    one = known_download("dataset" if group == "data" else "model", name)
+    require_commit(revision)
     folder = user_path(to, "--to") if to else Path(name)
     if verify:
-        _verify(one, folder, revision, json)
+        _verify(group, one, folder, revision, json)
     else:
-        _print_commands(one, folder, revision, mirror, json)
+        _say_commands(group, one, folder, revision, mirror, json)
 
 
-def _print_commands(one: Download, folder: Path, revision: str | None, mirror: str, json: bool) -> None:
-    import shlex
-
+def _say_commands(
+    group: str, one: Download, folder: Path, revision: str | None, mirror: str, json: bool
+) -> None:
     from npu_rl.data.downloads.known_downloads import commands
 
     listed = dict(commands(one, folder, revision, mirror))
@@ -121,79 +102,53 @@ def _print_commands(one: Download, folder: Path, revision: str | None, mirror: s
         )
         return
     for place, command in listed.items():
-        say(f"{place + ':':<12}{command}", whole=True)
+        say(f"{place + ':':<12}{command}")
     for place, there in (("hub", one.hub), ("modelscope", one.modelscope)):
         if not there:
             say(f"{place + ':':<12}(no document of the stacks names it there)")
     say(f"named by:   {one.source}")
     if not revision:
         say("revision:   not pinned: no document names a commit. --revision COMMIT pins one of the hub's.")
-    kind = "data" if one.kind == "dataset" else "weights"
-    say(f"then:       npu-rl {kind} get {one.name} --to {shlex.quote(str(folder))} --verify")
+    say(f"then:       npu-rl {group} get {one.name} --to {shlex.quote(str(folder))} --verify")
     if then:
-        say(f"            {then}", whole=True)
+        say(f"            {then}")
 
 
-def _verify(one: Download, folder: Path, revision: str | None, json: bool) -> None:
-    import shlex
-    import sys
-
+def _verify(group: str, one: Download, folder: Path, revision: str | None, json: bool) -> None:
     from npu_rl.common.user_path import existing_folder
     from npu_rl.data.downloads.verify_download import verify_download
 
-    kind = "data" if one.kind == "dataset" else "weights"
-    existing_folder(folder, f"Download into it; these are the commands: npu-rl {kind} get {one.name}")
-    then = one.then.format(folder=shlex.quote(str(folder)))
+    existing_folder(folder, f"Download into it; these are the commands: npu-rl {group} get {one.name}")
     if_interrupted(STARTS_OVER)
-    if sys.stderr.isatty():
-        with LiveWatcher() as watching:
-            watching.begin(one.name, str(folder))
-            found = verify_download(
-                folder,
-                one.files,
-                revision,
-                lambda done, total: watching.advance(one.name, f"{done / 1e9:.1f} GB hashed", done / total),
-            )
-    else:
-        tell(f"{one.name}: hashing the files in {folder}")
-        found = verify_download(folder, one.files, revision, lambda _done, _total: None)
-    if json:
-        print_json(
-            {
-                "ok": not found.faults,
-                "name": one.name,
-                "folder": str(folder),
-                "commits": found.commits,
-                "bytes": found.size,
-                "hashed": found.hashed,
-                "whole": found.whole,
-                "unknown": found.unknown,
-                "faults": found.faults,
-            }
+    tell(f"{one.name}: hashing the files in {folder}")
+    with Bars() as bars:
+        found = verify_download(
+            folder,
+            one.files,
+            revision,
+            lambda done, total: bars.move(one.name, f"{done / 1e9:.1f} GB hashed", done / total),
         )
+    if json:
+        print_json({"ok": not found.faults, "name": one.name, **asdict(found)})
     else:
         _say_verified(found)
     if found.faults:
         raise SystemExit(1)
-    if then and not json:
-        tell_last(f"Next: {then}")
+    if one.then and not json:
+        tell_last(f"Next: {one.then.format(folder=shlex.quote(str(folder)))}")
 
 
 def _say_verified(found: VerifiedDownload) -> None:
-
     for fault in found.faults:
         say(f"error: {fault}")
-    if found.hashed:
-        say(f"with the hash that the hub stated: {_files(found.hashed)}")
-    if found.whole:
-        say(f"as long as their header states, no hash known: {_files(found.whole)}")
-    if found.unknown:
-        say(f"nothing known to compare with: {_files(found.unknown)}")
+    for how, names in (
+        ("with the hash that the hub stated", found.hashed),
+        ("as long as their header states, no hash known", found.whole),
+        ("nothing known to compare with", found.unknown),
+    ):
+        if names:
+            more = f" and {len(names) - 3} more" if names[3:] else ""
+            say(f"{how}: {counted(len(names), 'file')} ({', '.join(names[:3])}{more})")
     if found.commits:
         say(f"from commit {', '.join(found.commits)}")
     say(f"{found.folder}: {amount(found.size)}, {error_count(len(found.faults))}")
-
-
-def _files(names: list[str]) -> str:
-    more = f" and {len(names) - 3} more" if names[3:] else ""
-    return f"{counted(len(names), 'file')} ({', '.join(names[:3])}{more})"

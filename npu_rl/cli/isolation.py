@@ -1,21 +1,19 @@
-"""`python -m npu_rl`: continue without the entries that PYTHONPATH and the current folder add to sys.path.
+"""Keep what PYTHONPATH and the current folder add to sys.path out of npu-rl's own imports.
 
-The installed command does not need this (npu_rl/cli/launcher). Here Python is already running, and may have imported a
-stray file of the tree to be judged. Starting again leaves a file that only shadows a module behind, but not a file that
-is written to deceive, since it has run.
+In an activated workspace PYTHONPATH names the tree that is to be judged. Python is already running and may have
+imported a stray file of it, such as sitecustomize.py. Starting again leaves a file behind that only shadows a module,
+but not one that is written to deceive, since it has run.
 """
 
 from __future__ import annotations
 
 import os
+import site
 import sys
 
 
 def isolate() -> None:
-    """Start again with `python -E` if Python could have imported, or did import, a stray file.
-
-    It starts again if PYTHONPATH names a folder other than our own, or a module came from the current folder. Otherwise
-    only that folder is removed from sys.path.
+    """Remove those entries, and start again with `python -E` if a module was already imported from one of them.
 
     Imports nothing that Python has not loaded at its start: it could be a stray file.
     """
@@ -24,13 +22,14 @@ def isolate() -> None:
         here = os.getcwd()
     except OSError:  # it was removed; nothing can be imported from it
         here = ""
-    given = {
+    given = [
         os.path.normpath(os.path.join(here, p)) for p in os.environ.get("PYTHONPATH", "").split(":") if p
-    }
-    if sys.executable and (given - {home} or (here != home and _has_loaded_from(here))):
+    ]
+    strays = {here, *given} - {home, "", *site.getsitepackages(), site.getusersitepackages()}
+    if sys.executable and any(map(_has_loaded_from, strays)):
         options = ["-E", *(["-B"] if sys.dont_write_bytecode else [])]
         os.execv(sys.executable, [sys.executable, *options, f"{home}/npu_rl/__main__.py", *sys.argv[1:]])
-    sys.path[:] = [entry for entry in sys.path if entry == home or entry not in ("", here)]
+    sys.path[:] = [entry for entry in sys.path if entry == home or entry not in ("", *strays)]
 
 
 def _has_loaded_from(folder: str) -> bool:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from npu_rl.cli.show import print_json, say_folded, say_labelled, tell
+from npu_rl.cli.show import print_json, say, tell
 
 if TYPE_CHECKING:
     from npu_rl.common.yaml_documents.finding import Finding
@@ -92,11 +92,10 @@ def rows(findings: Iterable[Finding]) -> list[dict[str, Any]]:
 def say_findings(findings: Iterable[Finding]) -> None:
     """Print findings, without secrets."""
     from npu_rl.common.masking import masked_text
-    from npu_rl.common.printable import one_line
 
     for found in findings:
         for line in found.lines():
-            say_labelled(f"{one_line(masked_text(line))}\n")
+            say(masked_text(line))
 
 
 def say_faults(loaded: LoadedRecipe, tree: AssembledTree | None) -> None:
@@ -106,7 +105,7 @@ def say_faults(loaded: LoadedRecipe, tree: AssembledTree | None) -> None:
     here = loaded.in_stack(tree.stack)
     line = faults_of(here, tree.code) if here.stack else ""
     if line:
-        say_folded(line, "  ")
+        say(line)
 
 
 def faults_of(loaded: LoadedRecipe, code: Path) -> str:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npu_rl.cli.command_group import examples
-from npu_rl.cli.next_steps import KEEPS_DOWNLOADS, if_interrupted, tell_next
 from npu_rl.cli.options import Jobs, Manifest, Offline, Rewrite, network
-from npu_rl.cli.show import say, say_ids, tell, watcher
+from npu_rl.cli.progress import Fetches
+from npu_rl.cli.show import KEEPS_DOWNLOADS, if_interrupted, say, say_ids, tell, tell_next
 from npu_rl.common.errors import ManifestError, UsageError
 from npu_rl.common.printable import counted
 
@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 _LISTED = 10  # paths of a merge outside what is taken
 
 
-@examples(
-    "npu-rl lock --manifest ./my-stack.yaml",
-    "npu-rl lock --manifest ./my-stack.yaml --update verl   # no other component",
-    "npu-rl lock --manifest ./my-stack.yaml --check",
-)
+@examples("npu-rl lock --manifest ./my-stack.yaml --update verl   # no other component")
 def lock(
     manifest: Manifest,
     update: Annotated[
@@ -59,21 +55,18 @@ def lock(
         raise UsageError("--check writes nothing, so there is nothing to --update", hint="Give one of them.")
     _demand_environment(manifest)
     if_interrupted(KEEPS_DOWNLOADS)
-    with watcher() as shown:
+    with Fetches() as shown:
         fetching = network(rewrite, offline=offline)
         options = relock.Options(manifest, fetching, shown, tell, jobs, output)
         done, path = relock.check(options) if check else relock.write(options, update or [])
     _print(done)
     say(f"{path} {'is up to date' if check else 'written'}")
-    if output is None:
-        tell_next("setup", "--manifest", manifest)
-    else:
-        tell_next("setup", "--manifest", manifest, "--lock", path)
+    tell_next("setup", "--manifest", manifest, *(() if output is None else ("--lock", path)))
 
 
 def _demand_environment(manifest: str) -> None:
     """Raise ManifestError for a variable that no run may have; print a note on a likely typo."""
-    from npu_rl.cli.manifest_environment import notes_and_errors
+    from npu_rl.recipes.environment.manifest_environment import notes_and_errors
     from npu_rl.stack.manifest.load_manifest import load_manifest
 
     loaded = load_manifest(manifest)

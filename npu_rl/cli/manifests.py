@@ -1,15 +1,20 @@
-"""The command `npu-rl manifests`."""
+"""The commands `npu-rl manifests`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from npu_rl.cli.command_group import examples, group
-from npu_rl.cli.options import Json, NamedManifest
-from npu_rl.cli.show import error_count, print_json, say, say_entry, say_folded, tell
+from npu_rl.cli.options import Jobs, Json, NamedManifest, Offline, Rewrite, network
+from npu_rl.cli.progress import Fetches
+from npu_rl.cli.show import KEEPS_DOWNLOADS, error_count, if_interrupted, print_json, say, say_table, tell
 
 if TYPE_CHECKING:
+    from npu_rl.stack.comparison.stack_differences import StackDifferences
     from npu_rl.stack.lock.verification_record import VerificationRecord, VerifiedStep
     from npu_rl.stack.manifest.load_manifest import LoadedManifest
 
@@ -19,20 +24,14 @@ app = group(
         "list": "manifests:list_manifests",
         "show": "manifests:show",
         "check": "manifests:check",
-        "diff": "manifests_diff:diff",
-        "schema": "manifests:schema",
+        "diff": "manifests:diff",
     },
-    "npu-rl manifests list",
-    "npu-rl manifests show quickstart",
-    "npu-rl manifests check ./my-stack.yaml",
 )
 
+# -- list ---------------------------------------------------------------------------------------------
 
-@examples(
-    "npu-rl manifests list",
-    "npu-rl manifests list --json   # with paths and whole tree ids",
-    "npu-rl manifests list | grep cpu",
-)
+
+@examples("npu-rl manifests list --json   # with paths and whole tree ids")
 def list_manifests(json: Json = False) -> None:
     """List the bundled manifests.
 
@@ -61,11 +60,10 @@ def list_manifests(json: Json = False) -> None:
         return
     width = max((len(row["name"]) for row, _ in rows), default=0)
     for row, record in rows:
-        say_entry(
-            f"{row['name']:<{width}} {row['device'] or '-':<5} {short(row['tree'] or '-'):<13}", row["title"]
-        )
+        tree = short(row["tree"] or "-")
+        say(f"{row['name']:<{width}} {row['device'] or '-':<5} {tree:<13} {row['title']}")
         for line in _verified_lines(record, row["tree"]):
-            say_folded(f"  {line}", "      ")
+            say(f"  {line}")
 
 
 def _verified_lines(record: VerificationRecord | None, tree: str | None) -> Iterator[str]:
@@ -86,23 +84,39 @@ def _steps_line(steps: Sequence[VerifiedStep]) -> str:
     """Return the last date and the names of the steps that passed, were rehearsed or failed."""
     from npu_rl.stack.lock.verification_record import REHEARSAL
 
-    levels = [
-        step.name.removeprefix(REHEARSAL) for step in steps if step.passed and step.name.startswith(REHEARSAL)
-    ]
+    passed = [step.name for step in steps if step.passed]
+    levels = [name.removeprefix(REHEARSAL) for name in passed if name.startswith(REHEARSAL)]
     failed = [
         f"{step.name} ({step.reason})" if step.reason else step.name for step in steps if not step.passed
     ]
-    parts = [", ".join(step.name for step in steps if step.passed and not step.name.startswith(REHEARSAL))]
+    parts = [", ".join(name for name in passed if not name.startswith(REHEARSAL))]
     parts += [f"rehearsed {', '.join(levels)}"] if levels else []
     parts += [f"failed {', '.join(failed)}"] if failed else []
     return f" {max(step.date for step in steps)}: {'; '.join(filter(None, parts))}" if steps else ": nothing"
 
 
-@examples(
-    "npu-rl manifests show deepseek-r1-zero",
-    "npu-rl manifests show quickstart --json",
-    "npu-rl manifests show ./my-stack.yaml   # with my-stack.lock.json beside it",
-)
+# -- show ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LockedStack:
+    """The result of `manifests show`; `components` and `tree_patches` are of `stack_json`."""
+
+    manifest: str
+    title: str
+    device: str
+    path: str
+    commit: str
+    tree: str
+    lock: str
+    host: dict[str, str]
+    requirements: list[str]
+    env: dict[str, str]
+    components: dict[str, Any]
+    tree_patches: list[Any]
+
+
+@examples("npu-rl manifests show ./my-stack.yaml   # with my-stack.lock.json beside it")
 def show(manifest: NamedManifest, json: Json = False) -> None:
     """Show what a manifest locks.
 
@@ -117,44 +131,42 @@ def show(manifest: NamedManifest, json: Json = False) -> None:
     lock = lock_model.read(lock_model.lock_path(path))
     if manifest_changed(lock, path):
         tell(f"note: {path.name} has changed since its lock was made; the lock is what is shown.")
-    digest = lock_model.digest_of(lock)
+    found = LockedStack(
+        lock.manifest, lock.title, lock.device, str(path), lock.commit, lock.tree, lock_model.digest_of(lock),
+        dict(lock.host), list(lock.requirements), dict(lock.env), **stack_json(lock, {}),
+    )  # fmt: skip
     if json:
-        print_json(
-            {
-                "manifest": lock.manifest,
-                "title": lock.title,
-                "device": lock.device,
-                "path": str(path),
-                "commit": lock.commit,
-                "tree": lock.tree,
-                "lock": digest,
-                "host": dict(lock.host),
-                "requirements": list(lock.requirements),
-                "env": dict(lock.env),
-                **stack_json(lock, {}),
-            }
-        )
+        print_json(found)
         return
-    say(f"{path}: {lock.manifest} ({lock.title})")
-    say(f"  device    {lock.device}")
-    say(f"  tree      {lock.tree}")
-    say(f"  commit    {lock.commit}")
-    say(f"  lock      {digest}")
-    for name, version in lock.host.items():
+    say(f"{found.path}: {found.manifest} ({found.title})")
+    for name in ("device", "tree", "commit", "lock"):
+        say(f"  {name:<9} {getattr(found, name)}")
+    for name, version in found.host.items():
         say(f"  host      {name:<9} {version}")
     for line in stack_lines(lock):
         say(line)
-    for text in lock.requirements:
+    for text in found.requirements:
         say(f"  requires  {text}")
-    for name, value in lock.env.items():
+    for name, value in found.env.items():
         say(f"  env       {name}={value}")
 
 
-@examples(
-    "npu-rl manifests check ./my-stack.yaml",
-    "npu-rl manifests check quickstart",
-    "npu-rl manifests check ./my-stack.yaml --json",
-)
+# -- check --------------------------------------------------------------------------------------------
+
+
+@dataclass
+class CheckedManifest:
+    """The result of `manifests check`; `bounds` counts the compared ones, None without a lock."""
+
+    ok: bool
+    manifest: str
+    path: str
+    errors: list[str]
+    notes: list[str]
+    bounds: int | None = None
+
+
+@examples("npu-rl manifests check ./my-stack.yaml")
 def check(manifest: NamedManifest, json: Json = False) -> None:
     """Check a manifest's keys and versions.
 
@@ -162,7 +174,6 @@ def check(manifest: NamedManifest, json: Json = False) -> None:
     lock beside it has them: nothing is fetched. `npu-rl lock --check` compares that lock with its manifest. The exit
     code is 1 if a value is invalid, two versions conflict, or one breaks a bound that no override names.
     """
-    from npu_rl.cli.manifest_environment import notes_and_errors
     from npu_rl.common.masking import masked_text
     from npu_rl.common.printable import counted
     from npu_rl.common.yaml_documents.document_kind import InvalidManifest, find_manifest
@@ -173,54 +184,102 @@ def check(manifest: NamedManifest, json: Json = False) -> None:
     except InvalidManifest as error:
         if not json:
             raise
-        found = {"errors": [masked_text(str(problem)) for problem in error.problems], "notes": []}
-        print_json({"ok": False, "manifest": manifest, "path": str(find_manifest(manifest)), **found})
+        problems = [masked_text(str(problem)) for problem in error.problems]
+        print_json(CheckedManifest(False, manifest, str(find_manifest(manifest)), problems, []))
         raise SystemExit(1) from None
-    notes, errors = notes_and_errors(loaded)
-    compared = _compared_bounds(loaded, notes, errors)
+    found = _checked(loaded)
+    found.errors, notes = list(map(masked_text, found.errors)), list(map(masked_text, found.notes))
     if json:
-        shown = {"errors": list(map(masked_text, errors)), "notes": list(map(masked_text, notes))}
-        place = {"manifest": loaded.manifest.name, "path": str(loaded.path)}
-        print_json({"ok": not errors, **place, **shown, "bounds": compared})
+        found.notes = notes
+        print_json(found)
     else:
         for note in (*loaded.dropped, *notes):
             for line in f"note: {note}".splitlines():  # a list that drops entries names each on its own
                 tell(line)
-        for line in errors:
-            say(masked_text(line))
+        for line in found.errors:
+            say(line)
         against = "its schema and the known variables"
-        if compared is not None:
-            against = f"its schema, the known variables and {counted(compared, 'declared bound')}"
-        say(f"{loaded.manifest.name}: {error_count(len(errors))}, checked against {against}")
-    if errors:
+        if found.bounds is not None:
+            against = f"its schema, the known variables and {counted(found.bounds, 'declared bound')}"
+        say(f"{found.manifest}: {error_count(len(found.errors))}, checked against {against}")
+    if found.errors:
         raise SystemExit(1)
 
 
-def _compared_bounds(loaded: LoadedManifest, notes: list[str], errors: list[str]) -> int | None:
-    """Add the findings of a comparison with the lock beside a manifest; return the number of compared bounds."""
+def _checked(loaded: LoadedManifest) -> CheckedManifest:
+    from npu_rl.recipes.environment.manifest_environment import notes_and_errors
     from npu_rl.stack.lock import lock_model
     from npu_rl.stack.requirements.bound_check import compare_bounds
 
-    path = lock_model.lock_path(loaded.path)
-    if not path.exists():
+    notes, errors = notes_and_errors(loaded)
+    path, bounds = lock_model.lock_path(loaded.path), None
+    if path.exists():
+        comparison = compare_bounds(loaded, lock_model.read(path))
+        notes += comparison.notes
+        errors += comparison.errors
+        bounds = comparison.compared
+    else:
         notes.append(f"{path.name} does not exist, so nothing was compared with what the components require")
-        return None
-    comparison = compare_bounds(loaded, lock_model.read(path))
-    notes += comparison.notes
-    errors += comparison.errors
-    return comparison.compared
+    return CheckedManifest(not errors, loaded.manifest.name, str(loaded.path), errors, notes, bounds)
 
 
-@examples(
-    "npu-rl manifests schema",
-    "npu-rl manifests schema > manifest.schema.json",
-    "npu-rl manifests schema | head",
-)
-def schema() -> None:
-    """Print the JSON Schema of manifests."""
-    import sys
+# -- diff ---------------------------------------------------------------------------------------------
 
-    from npu_rl.common.yaml_documents.json_schema import export_schema
-    from npu_rl.stack.manifest.schema import Manifest
+Side = "A bundled name, a manifest with its lock, or a lock."
 
-    sys.stdout.write(export_schema(Manifest, "npu-rl manifest", appends=True))
+
+@examples("npu-rl manifests diff old.lock.json mine.yaml --commits")
+def diff(
+    before: Annotated[str, typer.Argument(metavar="OLD", help=Side)],
+    after: Annotated[str, typer.Argument(metavar="NEW", help=Side)],
+    commits: Annotated[
+        bool,
+        typer.Option("--commits", help="List the commits between two pins that touch what is taken."),
+    ] = False,
+    jobs: Jobs = 8,
+    offline: Offline = False,
+    rewrite: Rewrite = None,
+    json: Json = False,
+) -> None:
+    """Compare two locks.
+
+    It lists pins with the number of commits between them, paths taken, merges, patches, requirements, environment
+    variables and host versions. Only commits are fetched for it.
+    """
+    from npu_rl.common.masking import masked_data
+    from npu_rl.stack.comparison.commits_between import count_commits
+    from npu_rl.stack.comparison.stack_differences import compare, moved_components, read_lock_file
+    from npu_rl.stack.resolve.upstream_repository import Context
+    from npu_rl.stack.store import Store
+
+    if_interrupted(KEEPS_DOWNLOADS)
+    old, new = read_lock_file(before, tell), read_lock_file(after, tell)
+    moved = moved_components(old.lock, new.lock)
+    with Fetches() as shown:
+        context = Context(Store(), network(rewrite, offline=offline), shown, tell, new.path.absolute().parent)
+        counted = count_commits(context, old.lock, new.lock, moved, subjects=commits, jobs=jobs)
+    found = compare(old, new, counted)
+    if json:
+        print_json(masked_data(found.to_json()))
+    else:
+        _say_differences(found)
+
+
+def _say_differences(found: StackDifferences) -> None:
+    for sign, side in (("from", found.before), ("to", found.after)):
+        say(f"{sign:<5}{side.lock.manifest} ({side.path})")
+    for head, rows in (
+        (("component", "from", "to", "commits"), list(found.pin_rows())),
+        (("of", "what", "change", "from", "to"), list(found.value_rows())),
+    ):
+        if rows:
+            say("")
+            say_table(head, rows)
+    for name, commits in found.commits.items():
+        if commits.touching is not None:
+            say("")
+            say(f"{name}: {len(commits.touching)} of {commits.count} commits touch what is taken")
+            for commit in commits.touching:
+                say(f"  {commit.id[:12]} {commit.subject}")
+    say("")
+    say(found.summary())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -38,17 +38,28 @@ def rehearsal_levels() -> list[str]:
     return list(REHEARSAL_LEVELS)
 
 
-def dataset_names() -> list[str]:
-    """Return the names of the datasets."""
-    from npu_rl.data.datasets.known_datasets import DATASETS
+def _run_names() -> list[str]:
+    from npu_rl.cli.recorded import runs_root
 
-    return list(DATASETS)
+    root = runs_root(None)
+    return [] if root is None else sorted(path.parent.name for path in root.glob("*/run.json"))
 
 
 def _program(given: str | None) -> str | None:
     from npu_rl.common.user_path import program_path
 
     return None if given is None else program_path(given)
+
+
+def gigabytes(given: float | None) -> float | None:
+    """Return the value of an option for a size, in 10^9 bytes. Raises UsageError for one that is not above 0."""
+    import math
+
+    from npu_rl.common.errors import UsageError
+
+    if given is not None and not (math.isfinite(given) and given > 0):
+        raise UsageError(f"Invalid size {given:g}: must be above 0", hint="Pass a number above 0.")
+    return given
 
 
 MANIFEST_HELP = "A bundled name (see `npu-rl manifests list`) or a path."
@@ -61,25 +72,15 @@ ManifestOrWorkspace = Annotated[str | None, _MANIFEST]
 NamedManifest = Annotated[
     str, typer.Argument(metavar="MANIFEST", help=MANIFEST_HELP, autocompletion=manifest_names)
 ]
-ManifestIfAny = Annotated[
-    str | None,
-    typer.Argument(metavar="[MANIFEST]", help=MANIFEST_HELP, autocompletion=manifest_names),
-]
-Recipe = Annotated[
+_RECIPE_HELP = "A bundled name (see `npu-rl recipes list`) or a path."
+Recipe = Annotated[str, typer.Argument(metavar="RECIPE", help=_RECIPE_HELP, autocompletion=_recipe_names)]
+_RECIPE = typer.Option("--recipe", metavar="RECIPE", help=_RECIPE_HELP, autocompletion=_recipe_names)
+RecipeIfNamed = Annotated[str | None, _RECIPE]
+NamedRecipe = Annotated[str, _RECIPE]
+Run = Annotated[
     str,
     typer.Argument(
-        metavar="RECIPE",
-        help="A bundled name (see `npu-rl recipes list`) or a path.",
-        autocompletion=_recipe_names,
-    ),
-]
-RecipeIfNamed = Annotated[
-    str | None,
-    typer.Option(
-        "--recipe",
-        metavar="RECIPE",
-        help="A bundled name (see `npu-rl recipes list`) or a path.",
-        autocompletion=_recipe_names,
+        metavar="RUN", help="A run's name, or the folder of its record.", autocompletion=_run_names
     ),
 ]
 Overrides = Annotated[
@@ -153,7 +154,6 @@ Config = Annotated[
     Path | None,
     typer.Option(
         "--model-config",
-        "--config",  # its name until 0.4
         metavar="DIR",
         help="The folder of the model's config.json, where no other folder has one.",
     ),
@@ -167,10 +167,7 @@ ExpertsOverTensor = Annotated[
 ]
 NewFolder = Annotated[Path, typer.Argument(metavar="OUT", help="A folder that is empty or does not exist.")]
 DatasetName = Annotated[
-    str,
-    typer.Argument(
-        metavar="NAME", help="Dataset: deepscaler, gsm8k or math-lighteval.", autocompletion=dataset_names
-    ),
+    Literal["deepscaler", "gsm8k", "math-lighteval"], typer.Argument(metavar="DATASET", help="The dataset.")
 ]
 Offline = Annotated[bool, typer.Option("--offline", help="Use the local store only.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for programs.")]

@@ -7,12 +7,11 @@ from typing import Annotated
 import typer
 
 from npu_rl.cli.command_group import examples
-from npu_rl.cli.next_steps import tell_next
-from npu_rl.cli.options import Json, Overrides, Recipe, Workspace
+from npu_rl.cli.options import Json, Overrides, Recipe, Workspace, gigabytes
+from npu_rl.cli.show import print_json, say_text, tell_next
 
 
 @examples(
-    "npu-rl plan deepseek-r1-zero-256die",
     "npu-rl plan deepseek-r1-zero-256die --host-memory-gb 2000 --disk-gb 20000",
     "npu-rl plan ./my-recipe.yaml optimizer.lr=1e-6 --all",
 )
@@ -26,6 +25,7 @@ def plan(
             "--die-memory-gb",
             metavar="GB",
             help="Memory of a die, in 10^9 bytes, in place of the recipe's cluster.die_memory_gb.",
+            callback=gigabytes,
         ),
     ] = None,
     host_memory: Annotated[
@@ -34,6 +34,7 @@ def plan(
             "--host-memory-gb",
             metavar="GB",
             help="Memory of a node for what is offloaded; not judged if left out.",
+            callback=gigabytes,
         ),
     ] = None,
     disk: Annotated[
@@ -42,11 +43,14 @@ def plan(
             "--disk-gb",
             metavar="GB",
             help="Free space where checkpoints are written; not judged if left out.",
+            callback=gigabytes,
         ),
     ] = None,
     storage: Annotated[
         float | None,
-        typer.Option("--storage-gbs", metavar="GB/S", help="Speed of the storage with the weights."),
+        typer.Option(
+            "--storage-gbs", metavar="GB/S", help="Speed of the storage with the weights.", callback=gigabytes
+        ),
     ] = None,
     every_rule: Annotated[
         bool,
@@ -59,26 +63,11 @@ def plan(
     It judges rules, layout, memory, disk, load time and tokens, and starts nothing. The exit code is 1 if the recipe
     does not fit.
     """
-    import math
-
     from npu_rl.cli import judged
-    from npu_rl.cli.show import print_json, say_labelled
-    from npu_rl.common.errors import UsageError
     from npu_rl.common.masking import masked_text
     from npu_rl.recipes.judgement.plan_report import plan_json, plan_text
     from npu_rl.recipes.sizing.machine import Machine
 
-    given = {
-        "--die-memory-gb": die_memory,
-        "--host-memory-gb": host_memory,
-        "--disk-gb": disk,
-        "--storage-gbs": storage,
-    }
-    for option, value in given.items():
-        if value is not None and not (math.isfinite(value) and value > 0):
-            raise UsageError(
-                f"Invalid {option} {value:g}: must be above 0", hint=f"Pass {option} N with N above 0."
-            )
     machine = Machine(_bytes(die_memory), _bytes(host_memory), _bytes(disk))
     loaded = judged.load(recipe, overrides or [], json)
     speed = None if storage is None else storage * 1e9
@@ -86,7 +75,7 @@ def plan(
     if json:
         print_json({**plan_json(judgement, speed), "findings": judged.rows(judgement.findings)})
     else:
-        say_labelled(masked_text(plan_text(judgement, speed, every_rule)))
+        say_text(masked_text(plan_text(judgement, speed, every_rule)))
         judged.say_faults(loaded, tree)
     if not judgement.ok:
         raise SystemExit(1)

@@ -1,21 +1,16 @@
-"""The command `npu-rl recipes`."""
+"""The commands `npu-rl recipes`."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from npu_rl.cli.command_group import examples, group
-from npu_rl.cli.next_steps import tell_next
 from npu_rl.cli.options import Json, Overrides, Recipe, Workspace
-from npu_rl.cli.show import error_count, print_json, print_report, say, say_entry, tell
-
-if TYPE_CHECKING:
-    from npu_rl.recipes.judgement.judgement import Judgement
-    from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
-
+from npu_rl.cli.show import error_count, print_json, print_report, say, tell, tell_next
 
 app = group(
     "List, show, check and copy recipes.",
@@ -24,19 +19,23 @@ app = group(
         "show": "recipes:show",
         "check": "recipes:check",
         "copy": "recipes:copy",
-        "schema": "recipes:schema",
     },
-    "npu-rl recipes list",
-    "npu-rl recipes copy quickstart my-recipe.yaml",
-    "npu-rl recipes check ./my-recipe.yaml",
 )
 
 
-@examples(
-    "npu-rl recipes list",
-    "npu-rl recipes list --json",
-    "npu-rl recipes list | grep npu",
-)
+@dataclass(frozen=True)
+class ListedRecipe:
+    """A row of `recipes list`."""
+
+    name: str
+    title: str
+    manifest: str
+    device: str
+    dies: int
+    path: str
+
+
+@examples("npu-rl recipes list | grep npu")
 def list_recipes(json: Json = False) -> None:
     """List the bundled recipes."""
     from npu_rl.common.bundled import bundled_recipes
@@ -44,51 +43,31 @@ def list_recipes(json: Json = False) -> None:
 
     rows = []
     for name, path in bundled_recipes().items():
-        recipe = load_recipe(name).recipe
-        rows.append(
-            {
-                "name": name,
-                "title": recipe.title,
-                "manifest": recipe.manifest,
-                "device": recipe.device,
-                "dies": recipe.cluster.world,
-                "path": str(path),
-            }
-        )
+        one = load_recipe(name).recipe
+        rows.append(ListedRecipe(name, one.title, one.manifest, one.device, one.cluster.world, str(path)))
     if json:
         print_json(rows)
         return
-    width, manifests = (max((len(str(row[key])) for row in rows), default=0) for key in ("name", "manifest"))
+    width, manifests = (max(len(getattr(row, key)) for row in rows) for key in ("name", "manifest"))
     for row in rows:
-        dies = f"{row['dies']} {'die' if row['dies'] == 1 else 'dies'}"
-        head = f"{row['name']:<{width}} {row['device']:<4} {dies:<9}"
-        piped = f"{row['manifest']:<{manifests}} {row['title']}"
-        say_entry(head, f"{row['manifest']}: {row['title']}", piped)
+        dies = f"{row.dies} {'die' if row.dies == 1 else 'dies'}"
+        say(f"{row.name:<{width}} {row.device:<4} {dies:<9} {row.manifest:<{manifests}} {row.title}")
 
 
-@examples(
-    "npu-rl recipes show quickstart",
-    "npu-rl recipes show deepseek-r1-zero-256die optimizer.lr=2e-6",
-    "npu-rl recipes show quickstart --json",
-)
+@examples("npu-rl recipes show deepseek-r1-zero-256die optimizer.lr=2e-6")
 def show(recipe: Recipe, overrides: Overrides = None, json: Json = False) -> None:
     """Print a recipe, fully resolved.
 
     The result is one YAML file, with the recipes that it extends and KEY=VALUE merged. A comment on each value names
     its file and line.
     """
+    from npu_rl.common.masking import masked_data
+    from npu_rl.common.yaml_documents.problems import dotted
     from npu_rl.recipes.recipe.dump_recipe import recipe_yaml
     from npu_rl.recipes.recipe.load_recipe import load_recipe
 
     loaded = load_recipe(recipe, overrides or [])
-    print_report(_to_json(loaded), recipe_yaml(loaded), as_json=json)
-
-
-def _to_json(loaded: LoadedRecipe) -> dict[str, Any]:
-    from npu_rl.common.masking import masked_data
-    from npu_rl.common.yaml_documents.problems import dotted
-
-    return {
+    document = {
         "name": loaded.recipe.name,
         "path": str(loaded.path),
         "bundled": loaded.bundled,
@@ -97,13 +76,10 @@ def _to_json(loaded: LoadedRecipe) -> dict[str, Any]:
         "recipe": masked_data(loaded.recipe.model_dump(mode="json", by_alias=True, exclude={"extends"})),
         "where": {dotted(path): str(origin) for path, origin in loaded.origins.items() if path},
     }
+    print_report(document, recipe_yaml(loaded), as_json=json)
 
 
-@examples(
-    "npu-rl recipes copy quickstart",
-    "npu-rl recipes copy deepseek-r1-zero-256die my-recipe.yaml",
-    "npu-rl recipes copy quickstart /tmp/quickstart.yaml",
-)
+@examples("npu-rl recipes copy deepseek-r1-zero-256die my-recipe.yaml")
 def copy(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A bundled recipe.")],
     file: Annotated[
@@ -123,16 +99,21 @@ def copy(
         say(f"{copied.schema}  (for editors that read YAML with a schema)")
     tell_next("recipes", "check", copied.recipe)
     if copied.stale:
-        tell(
-            f"note: {copied.stale} is from another version of npu-rl. Update it: npu-rl recipes schema > {copied.stale}"
-        )
+        tell(f"note: {copied.stale} is from another version of npu-rl. Remove it, and copy a recipe again")
 
 
-@examples(
-    "npu-rl recipes check quickstart",
-    "npu-rl recipes check ./my-recipe.yaml --workspace /data/r1-zero",
-    "npu-rl recipes check ./my-recipe.yaml optimizer.lr=1e-6 --json",
-)
+@dataclass(frozen=True)
+class CheckedRecipe:
+    """The result of `recipes check`; `code` is the tree that it was checked against."""
+
+    ok: bool
+    recipe: str
+    code: str | None
+    findings: list[dict[str, Any]]
+    unchecked: dict[str, str]
+
+
+@examples("npu-rl recipes check ./my-recipe.yaml optimizer.lr=1e-6 --workspace /data/r1-zero")
 def check(
     recipe: Recipe, overrides: Overrides = None, workspace: Workspace = None, json: Json = False
 ) -> None:
@@ -147,46 +128,27 @@ def check(
     loaded = judged.load(recipe, overrides or [], json)
     judgement, tree = judged.judge_in(workspace, loaded, probe=True)
     if json:
+        absent = {
+            key: masked_text(f"{path} is not on this machine") for key, path in judgement.not_here.items()
+        }
         print_json(
-            {
-                "ok": judgement.ok,
-                "recipe": loaded.recipe.name,
-                "code": str(tree.code) if tree else None,
-                "findings": judged.rows(judgement.findings),
-                "unchecked": {**judgement.unchecked, **_absent(judgement)},
-            }
+            CheckedRecipe(
+                judgement.ok,
+                loaded.recipe.name,
+                str(tree.code) if tree else None,
+                judged.rows(judgement.findings),
+                {**judgement.unchecked, **absent},
+            )
         )
     else:
         judged.say_findings(judgement.findings)
-        against = f"the trainer in {tree.code}" if tree else "its schema alone (no workspace)"
-        verdict = error_count(len(judgement.errors))
         for what, why in judgement.unchecked.items():
             say(f"Not checked: {what} ({why})")
         for line in judgement.absent_lines:
             say(masked_text(line))
-        say(f"{loaded.recipe.name}: {verdict}, checked against {against}")
+        against = f"the trainer in {tree.code}" if tree else "its schema alone (no workspace)"
+        say(f"{loaded.recipe.name}: {error_count(len(judgement.errors))}, checked against {against}")
     if not judgement.ok:
         raise SystemExit(1)
     if not json:
         tell_next("plan", recipe, *(overrides or []), workspace=workspace)
-
-
-def _absent(judgement: Judgement) -> dict[str, str]:
-    from npu_rl.common.masking import masked_text
-
-    return {key: masked_text(f"{given} is not on this machine") for key, given in judgement.not_here.items()}
-
-
-@examples(
-    "npu-rl recipes schema",
-    "npu-rl recipes schema > recipe.schema.json",
-    "npu-rl recipes schema | head",
-)
-def schema() -> None:
-    """Print the JSON Schema of recipes."""
-    import sys
-
-    from npu_rl.common.yaml_documents.json_schema import export_schema
-    from npu_rl.recipes.recipe.schema import Recipe as Model
-
-    sys.stdout.write(export_schema(Model, "npu-rl recipe"))

@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from npu_rl.cli.show import tell
 
 if TYPE_CHECKING:
     from npu_rl.training.record.recorded_run import RecordedRun
     from npu_rl.training.record.run_record import RunRecord
-
-
-def _run_names() -> list[str]:
-    root = runs_root(None)
-    return [] if root is None else sorted(path.parent.name for path in root.glob("*/run.json"))
-
-
-_RUN = typer.Argument(
-    metavar="RUN", help="A run's name, or the folder of its record.", autocompletion=_run_names
-)
-Run = Annotated[str, _RUN]
 
 
 def runs_root(workspace: Path | None) -> Path | None:

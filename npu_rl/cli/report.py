@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npu_rl.cli.command_group import examples
-from npu_rl.cli.next_steps import if_interrupted
-from npu_rl.cli.options import Json, Workspace
-from npu_rl.cli.recorded import Run, runs_root
-from npu_rl.cli.show import amount, print_json, say, tell
+from npu_rl.cli.options import Json, Run, Workspace
+from npu_rl.cli.recorded import runs_root
+from npu_rl.cli.show import amount, if_interrupted, print_json, say, tell
 
 if TYPE_CHECKING:
     from npu_rl.training.report.write_report import ReportRequest, WrittenReport

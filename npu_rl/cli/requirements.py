@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from npu_rl.cli.command_group import examples
-from npu_rl.cli.next_steps import STARTS_OVER, if_interrupted
 from npu_rl.cli.options import ManifestOrWorkspace, PythonVersion, Workspace
-from npu_rl.cli.show import say, say_text, tell
+from npu_rl.cli.show import STARTS_OVER, if_interrupted, say, say_text, tell
 
 if TYPE_CHECKING:
     from npu_rl.stack.manifest.load_manifest import LoadedManifest
     from npu_rl.stack.pylocks.pylock_file import Pylock
     from npu_rl.stack.pylocks.pylock_targets import Target
 
-_PIP, _PYLOCK = "pip", "pylock"
-
 
 @examples(
-    "npu-rl requirements --manifest today > requirements.txt",
     "npu-rl requirements --manifest today --format pylock > pylock.toml",
     "npu-rl requirements -m ./mine.yaml --resolve --machine aarch64",
 )
@@ -28,11 +24,9 @@ def requirements(
     manifest: ManifestOrWorkspace = None,
     workspace: Workspace = None,
     format: Annotated[
-        str,
-        typer.Option(
-            "--format", metavar="FORMAT", help="Format: pip (name, version, hashes) or pylock (PEP 751)."
-        ),
-    ] = _PIP,
+        Literal["pip", "pylock"],
+        typer.Option("--format", help="Format: pip (name, version, hashes) or pylock (PEP 751)."),
+    ] = "pip",
     python: PythonVersion = None,
     machine: Annotated[
         str | None,
@@ -62,10 +56,6 @@ def requirements(
 
     if_interrupted(STARTS_OVER)
 
-    if format not in (_PIP, _PYLOCK):
-        raise UsageError(
-            f"Unknown format {format!r}", where="--format", hint=f"Write one of: {_PIP}, {_PYLOCK}"
-        )
     if manifest is not None and workspace is not None:
         raise UsageError("--manifest and --workspace name different stacks", hint="Give one of them.")
     named = manifest if manifest is not None else workspace_manifest(workspace, tell)[0]
@@ -73,11 +63,11 @@ def requirements(
     host = loaded.manifest.host.python
     target = choose_target(targets(loaded.manifest.device, host), python, machine)
     pylock = _resolved(loaded, target) if resolve else committed_pylock(loaded, target, named)
-    if format == _PYLOCK:
+    if format == "pylock":
         say_text(dump_pylock(pylock))
     else:
         for line in requirement_lines(pylock):
-            say(line, whole=True)
+            say(line)
 
 
 def _resolved(loaded: LoadedManifest, target: Target) -> Pylock:

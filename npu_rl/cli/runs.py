@@ -12,7 +12,4 @@ app = group(
         "compare": "runs_compare:compare",
         "stop": "runs_stop:stop",
     },
-    "npu-rl runs list",
-    "npu-rl runs show quickstart",
-    "npu-rl runs compare quickstart quickstart-2",
 )

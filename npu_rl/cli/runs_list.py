@@ -49,7 +49,7 @@ def list_runs(
         )
         return
     if cells := read_rows(shown, row_cells, errors):
-        say_table(HEADS, cells, least_needed=("tree", "recipe", "nodes"))
+        say_table(HEADS, cells)
     elif not errors:
         tell(f"No runs in {root}; `npu-rl train RECIPE` begins one.")
     for error in errors:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from npu_rl.cli.command_group import examples
-from npu_rl.cli.options import Json, Workspace
-from npu_rl.cli.recorded import Run, plot_encoding, read_run
+from npu_rl.cli.options import Json, Run, Workspace
+from npu_rl.cli.recorded import plot_encoding, read_run
 from npu_rl.cli.show import print_report
 
 

@@ -7,10 +7,9 @@ from typing import Annotated
 import typer
 
 from npu_rl.cli.command_group import examples
-from npu_rl.cli.next_steps import GOES_ON, if_interrupted
-from npu_rl.cli.options import Json, Workspace
-from npu_rl.cli.recorded import Run, find_record
-from npu_rl.cli.show import print_json, say, tell
+from npu_rl.cli.options import Json, Run, Workspace
+from npu_rl.cli.recorded import find_record
+from npu_rl.cli.show import GOES_ON, if_interrupted, print_json, say, tell
 
 
 @examples(

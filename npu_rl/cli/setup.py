@@ -2,38 +2,34 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from npu_rl.cli.command_group import examples
-from npu_rl.cli.next_steps import (
+from npu_rl.cli.options import Jobs, Json, ManifestOrWorkspace, Offline, Python, Rewrite, network
+from npu_rl.cli.progress import Fetches
+from npu_rl.cli.show import (
     KEEPS_DOWNLOADS,
-    bundled_recipe_for,
+    amount,
     command_line,
     if_interrupted,
-    manifests_of,
+    print_json,
+    say,
+    say_ids,
+    tell,
 )
-from npu_rl.cli.options import (
-    Jobs,
-    Json,
-    ManifestOrWorkspace,
-    Offline,
-    Python,
-    Rewrite,
-    network,
-)
-from npu_rl.cli.show import amount, print_json, say, say_folded, say_ids, say_labelled, tell, watcher
-from npu_rl.common.printable import one_line
 
 if TYPE_CHECKING:
-    from contextlib import ExitStack
+    from collections.abc import Callable
 
     from npu_rl.stack.bundles.open_bundle import OpenBundle
+    from npu_rl.stack.installation.install_plan import InstallPlan
     from npu_rl.stack.lock.lock_model import Lock
-    from npu_rl.stack.store import Store
     from npu_rl.workspace.builds.build_components import BuildOutcome
     from npu_rl.workspace.folder.lock_summary import SetupOutcome
     from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
@@ -78,10 +74,7 @@ def setup(
             help="Run the manifest's build commands, too, which are upstream's own code; see docs/build.md.",
         ),
     ] = False,
-    install: Annotated[
-        bool,
-        typer.Option("--install", help="Install the manifest's packages, too."),
-    ] = False,
+    install: Annotated[bool, typer.Option("--install", help="Install the manifest's packages, too.")] = False,
     venv: Annotated[
         Path | None,
         typer.Option(
@@ -109,33 +102,34 @@ def setup(
     --manifest may be left out for a bundle of one bundled manifest, and with --install for the workspace here.
     """
     import time
-    from contextlib import ExitStack
 
     from npu_rl.stack.lock import lock_model
     from npu_rl.workspace.folder.discovery import require_own_workspace
     from npu_rl.workspace.folder.laid_files import untouched
     from npu_rl.workspace.folder.lock_summary import SetupOutcome, manifest_changed, setup_json
 
-    if not install:
-        _refuse_without_install(venv, wheels, dry_run=dry_run)
-    packages = None
+    _demand_install(install, {"--venv": venv, "--wheels": wheels, "--dry-run": dry_run})
+    planned: Callable[[], InstallPlan] | None = None
+    packages: InstallPlan | None = None
+    built: list[BuildOutcome] | None = None
     with ExitStack() as held:
         opened = _opened_bundle(held, bundle)
         if install and manifest is None and opened is None:
-            manifest, paths = _of_workspace(workspace)
+            from npu_rl.workspace.packages.workspace_manifest import workspace_manifest
+
+            manifest, paths = workspace_manifest(workspace, tell)
         else:
             paths = _paths_to_set_up(workspace)
             if workspace is None:
                 require_own_workspace(paths)
         path = _manifest_file(manifest, opened)
+        offline = offline or opened is not None
+        named = [*(wheels or ()), *([opened.wheels] if opened and opened.wheels else [])]
         if install:
-            from npu_rl.cli.setup_install import install_planned, planning, say_installed, say_plan
-
-            named = [*(wheels or ()), *([opened.wheels] if opened and opened.wheels else [])]
-            planned = planning(str(path) if manifest is None else manifest, paths, python, venv, named)
+            planned = _planning(str(path) if manifest is None else manifest, paths, python, venv, named)
             packages = planned()  # an installation that can't work raises here, before anything is fetched
             if dry_run:
-                say_plan(packages, json=json)
+                _say_plan(packages, json)
                 return
         place = lock or lock_model.lock_path(path)
         text = lock_model.read_text(place)
@@ -151,47 +145,53 @@ def setup(
         if untouched(paths, text, python):
             outcome = SetupOutcome(False, seconds=time.monotonic() - started)
         else:
+            from npu_rl.stack.bundles.open_bundle import bundled_store
+            from npu_rl.stack.store import Store
             from npu_rl.workspace.folder.setup import Request, run
 
-            store = _store_of(opened, found)
-            shown = held.enter_context(watcher())
-            fetching = network(rewrite, offline=offline or opened is not None)
+            store = Store() if opened is None else bundled_store(opened, found)
+            shown = held.enter_context(Fetches())
+            fetching = network(rewrite, offline=offline)
             if_interrupted(KEEPS_DOWNLOADS)
             request = Request(found, paths, path, fetching, shown, jobs, discard, python, store)
-            here = _folder_within(paths.root)
+            here = _current_folder()
             outcome = run(request, tell)
-            if here is not None and not _is_here(here):
+            if here is not None and here.is_relative_to(paths.root) and _current_folder() != here:
                 tell(f"note: setup has replaced this folder; enter it again: cd {shlex.quote(str(here))}")
             digest = lock_model.digest_of(found)  # as it was laid: one written by hand may spell it otherwise
-        if opened is not None:
-            _note_bundle(opened, found, paths)
-        if packages is not None:
+        if opened is not None and opened.wheels is not None:
+            from npu_rl.workspace.packages.install_command import keep_bundle
+
+            keep_bundle(
+                paths, opened.path, lock_model.digest_of(found)
+            )  # for the hint where some are missing
+        if planned is not None:
+            from npu_rl.stack.installation.install import install as install_packages
+
             packages = planned()
-            install_planned(packages, named, offline=offline or opened is not None)
+            install_packages(packages, named, tell, offline=offline)
             python = packages.target.path if venv is not None else python
     if python is not None:
         _keep_choice(paths, python)
-    built: list[BuildOutcome] | None = None
     if build:
-        from npu_rl.cli.setup_build import built_components, built_json, say_built
-
-        built = built_components(paths, found, python)
+        built = _built_components(paths, found, python)
     if json:
         document = setup_json(found, digest, paths, outcome)
         if packages is not None:
             from npu_rl.stack.installation.install_plan import plan_json
 
             document["packages"] = plan_json(packages)
-        of_builds = {} if built is None else {"built": built_json(built)}
-        print_json({**document, **of_builds})
+        print_json(document if built is None else {**document, "built": built})
     else:
-        _print(found, digest, paths, outcome)
-        if built is not None:
-            say_built(found, built)
-        _say_faults(paths)
-        if packages is not None:
-            say_installed(packages)
-        _say_next(found, paths)
+        _say(found, digest, paths, outcome, built, packages)
+
+
+def _demand_install(install: bool, given: dict[str, object]) -> None:
+    from npu_rl.common.errors import UsageError
+
+    for option, value in given.items():
+        if value and not install:
+            raise UsageError(f"{option} is for installing packages", hint="Add --install, or leave it out.")
 
 
 def _opened_bundle(held: ExitStack, bundle: Path | None) -> OpenBundle | None:
@@ -221,44 +221,15 @@ def _manifest_file(manifest: str | None, bundle: OpenBundle | None) -> Path:
     return find_manifest(manifest)
 
 
-def _store_of(bundle: OpenBundle | None, lock: Lock) -> Store:
-    """Return the user's store, or that of a bundle."""
-    if bundle is None:
-        from npu_rl.stack.store import Store
-
-        return Store()
-    from npu_rl.stack.bundles.open_bundle import bundled_store
-
-    return bundled_store(bundle, lock)
-
-
-def _note_bundle(bundle: OpenBundle, lock: Lock, paths: WorkspacePaths) -> None:
-    """Note a bundle that has packages, for the hint where some are missing."""
-    from npu_rl.stack.lock.lock_model import digest_of
-    from npu_rl.workspace.packages.install_command import keep_bundle
-
-    if bundle.wheels is not None:
-        keep_bundle(paths, bundle.path, digest_of(lock))
-
-
-def _refuse_without_install(venv: Path | None, wheels: list[Path] | None, *, dry_run: bool) -> None:
-    from npu_rl.common.errors import UsageError
-
-    given = {"--venv": venv is not None, "--wheels": bool(wheels), "--dry-run": dry_run}
-    for option, is_given in given.items():
-        if is_given:
-            raise UsageError(f"{option} is for installing packages", hint="Add --install, or leave it out.")
-
-
 def _paths_to_set_up(workspace: Path | None) -> WorkspacePaths:
     """Return the named workspace, else ./npu-rl-workspace, unless that would be in another one, such as in its code."""
     from npu_rl.common.errors import HostError, UsageError
     from npu_rl.workspace.folder.discovery import find_workspace, named_folder
     from npu_rl.workspace.folder.workspace_paths import DEFAULT_NAME, WorkspacePaths
 
+    here = named_folder(workspace or Path(DEFAULT_NAME))
     if workspace is not None:
-        return WorkspacePaths(named_folder(workspace))
-    here = named_folder(Path(DEFAULT_NAME))
+        return WorkspacePaths(here)
     try:
         found = find_workspace(None)
     except HostError:  # one of another user, which is not ours to protect
@@ -273,33 +244,16 @@ def _paths_to_set_up(workspace: Path | None) -> WorkspacePaths:
     return WorkspacePaths(here)
 
 
-def _folder_within(root: Path) -> Path | None:
-    """Return the current folder if it is in a workspace; None if not, or if it is gone."""
+def _current_folder() -> Path | None:
+    """Return the current folder; None if it is gone, also if another one has its path now."""
     try:
-        here = Path.cwd()
+        return Path.cwd()
     except OSError:
         return None
-    return here if here.is_relative_to(root) else None
-
-
-def _is_here(folder: Path) -> bool:
-    """Return whether the current folder still has the path that it had."""
-    try:
-        return folder.samefile(".")
-    except OSError:
-        return False
-
-
-def _of_workspace(workspace: Path | None) -> tuple[str, WorkspacePaths]:
-    """Return the manifest of a workspace, whose packages are to be installed, and the workspace."""
-    from npu_rl.workspace.packages.workspace_manifest import workspace_manifest
-
-    return workspace_manifest(workspace, tell)
 
 
 def _absolute(python: str | None) -> str | None:
     """Return the interpreter's path; links are not followed, since a virtual environment's is one."""
-    import os
     import shutil
 
     from npu_rl.common.errors import UsageError
@@ -308,9 +262,8 @@ def _absolute(python: str | None) -> str | None:
         return None
     found = shutil.which(python)
     if found is None:
-        raise UsageError(
-            f"Program not found: {python!r}", hint="--python takes the path or name of an interpreter"
-        )
+        hint = "--python takes the path or name of an interpreter"
+        raise UsageError(f"Program not found: {python!r}", hint=hint)
     return os.path.abspath(found)  # noqa: PTH100  Path.resolve would follow the link
 
 
@@ -319,56 +272,115 @@ def _keep_choice(paths: WorkspacePaths, python: str) -> None:
 
     try:
         keep_choice(paths, python)
-    except (OSError, ValueError) as error:
-        tell(
-            f"note: the choice of {python} can't be kept in your state folder ({error}): pass --python to each command"
-        )
-    else:
         tell(f"Your commands in this workspace use {python}")
+    except (OSError, ValueError) as error:
+        why = f"can't be kept in your state folder ({error})"
+        tell(f"note: the choice of {python} {why}: pass --python to each command")
 
 
-def _print(lock: Lock, digest: str, paths: WorkspacePaths, outcome: SetupOutcome) -> None:
+# -- --install and --build ----------------------------------------------------------------------------
+
+
+def _planning(
+    manifest: str, paths: WorkspacePaths, python: str | None, venv: Path | None, wheels: list[Path]
+) -> Callable[[], InstallPlan]:
+    """Return a function that plans the installation, which raises for one that can't work."""
+    from functools import partial
+
+    from npu_rl.common.errors import UsageError
+    from npu_rl.common.folder_owner import require_own
+    from npu_rl.common.user_path import user_path
+    from npu_rl.stack.installation.install_plan import plan_installation
+    from npu_rl.workspace.folder.chosen_interpreter import choose
+
+    if python is not None and venv is not None:
+        raise UsageError("--python and --venv name different environments", hint="Give one of them.")
+    named = tuple(user_path(place, "--wheels").absolute() for place in wheels)
+    if venv is None:
+        chosen = choose(python, paths if paths.is_workspace else None)
+        return partial(plan_installation, manifest, chosen, None, named)
+    venv = user_path(venv, "--venv").absolute()
+    require_own("environment", venv)
+    return partial(plan_installation, manifest, "", venv, named)
+
+
+def _say_plan(plan: InstallPlan, json: bool) -> None:
+    from npu_rl.stack.installation.install_plan import plan_json, plan_lines
+
+    if json:
+        print_json({"packages": plan_json(plan)})
+    else:
+        for line in plan_lines(plan):
+            say(line)
+
+
+def _built_components(paths: WorkspacePaths, lock: Lock, python: str | None) -> list[BuildOutcome]:
+    from npu_rl.common.interpreter import read_interpreter
+    from npu_rl.workspace.builds.build_components import Builder, build_components
+    from npu_rl.workspace.folder.chosen_interpreter import choose
+
+    if not any(component.build for component in lock.components.values()):
+        return []
+    found = read_interpreter(choose(python, paths))
+    return build_components(paths, lock, Builder(found.path, found.version), tell)
+
+
+# -- text ---------------------------------------------------------------------------------------------
+
+
+def _say(
+    lock: Lock,
+    digest: str,
+    paths: WorkspacePaths,
+    outcome: SetupOutcome,
+    built: list[BuildOutcome] | None,
+    packages: InstallPlan | None,
+) -> None:
+    from npu_rl.recipes.faults.verdict import faults_line
     from npu_rl.workspace.folder.lock_summary import stack_lines
 
-    if not outcome.changed:
+    if outcome.changed:
+        for line in stack_lines(lock):
+            say(line)
+        if outcome.kept:
+            say(f"Local changes were moved to {outcome.kept}")
+    else:
         say(f"{paths.root} is up to date with {lock.manifest}; nothing to do.")
-        say_ids(lock, digest)
-        return
-    for line in stack_lines(lock):
-        say(line)
-    if outcome.kept:
-        say(f"Local changes were moved to {outcome.kept}")
     say_ids(lock, digest)
-    say(f"{paths.root} is ready: {amount(outcome.received)} received, {outcome.seconds:.1f} s.")
+    if outcome.changed:
+        say(f"{paths.root} is ready: {amount(outcome.received)} received, {outcome.seconds:.1f} s.")
+    for one in built or ():
+        how = "built already" if one.already else "built"
+        for product in one.products:
+            facts = f"{one.component}, {amount(product.size)}, {product.sha256[:12]}"
+            say(f"  {how}  {product.path}  ({facts})")
+    if built == []:
+        say(f"{lock.manifest} has no build commands.")
+    faults = faults_line(paths.code)
+    if faults:
+        say(faults)
+    if packages is not None:
+        from npu_rl.stack.installation.install_plan import done_lines
 
-
-def _say_faults(paths: WorkspacePaths) -> None:
-    from npu_rl.recipes.faults.verdict import faults_line
-
-    line = faults_line(paths.code)
-    if line:
-        say_folded(line, "  ")
+        for line in done_lines(packages):
+            say(line)
+    _say_next(lock, paths)
 
 
 def _say_next(lock: Lock, paths: WorkspacePaths) -> None:
     """Print the commands that prove the workspace, and train in it: on a CPU, or after a plan for other devices."""
+    from npu_rl.common.bundled import bundled_recipe_for
+    from npu_rl.workspace.folder.lock_summary import manifests_of
+    from npu_rl.workspace.folder.workspace_paths import DEFAULT_NAME
+
     recipe = bundled_recipe_for(manifests_of(lock))
-    at = None if _is_default(paths) else paths.root
+    here = _current_folder()
+    at = None if here is not None and paths.root == here / DEFAULT_NAME else paths.root
     activate = shlex.quote(str(paths.root / "activate"))
-    say_labelled(f"Next: {one_line(command_line('verify', workspace=at))}; source {one_line(activate)}\n")
+    say(f"Next: {command_line('verify', workspace=at)}; source {activate}")
     if recipe is None:  # `train` needs a recipe of the user's, and a bundled one is where it begins
         say(f"      {command_line('recipes', 'list')}   # a recipe to copy, for npu-rl train")
         return
     if lock.device != "cpu":
         say(f"      {command_line('plan', recipe, workspace=at)}")
     say(f"      {command_line('train', recipe, workspace=at)}")
-
-
-def _is_default(paths: WorkspacePaths) -> bool:
-    """Return whether commands in the current folder, which may be gone, find the workspace by themselves."""
-    from npu_rl.workspace.folder.workspace_paths import DEFAULT_NAME
-
-    try:
-        return paths.root == Path.cwd() / DEFAULT_NAME
-    except FileNotFoundError:
-        return False

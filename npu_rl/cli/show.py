@@ -1,4 +1,4 @@
-"""Output for people: progress on standard error, results on standard output, plain when piped.
+"""Output of commands: results on standard output, all else on standard error, and the next command.
 
 All output of commands goes through here (enforced by ruff's T201): names, titles and messages come from anybody, and
 must neither control a terminal nor pass for a line of npu-rl's.
@@ -7,65 +7,61 @@ must neither control a terminal nor pass for a line of npu-rl's.
 from __future__ import annotations
 
 import math
+import shlex
 import sys
 import threading
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from npu_rl.cli.terminal_lines import coloured, fold_long_lines
 from npu_rl.common.printable import counted, one_line, printable
 
 if TYPE_CHECKING:
     from npu_rl.stack.lock.lock_model import Lock
-    from npu_rl.stack.sources.progress import Watcher
+
+GOES_ON = "Stopped; the same command continues where it stopped."
+KEEPS_DOWNLOADS = "Stopped; the same command continues with what it has fetched."
+STARTS_OVER = "Stopped; nothing was changed. The same command starts over."
+
+_writing = threading.Lock()
+_after_interruption = ""
+
+
+# -- results ------------------------------------------------------------------------------------------
 
 
 def print_json(value: Any) -> None:
-    """Print one document with keys in stable order on standard output. NaN and infinity, which JSON lacks, are null."""
+    """Print one document on standard output: dataclasses by `asdict`, NaN and infinity, which JSON lacks, as null."""
     import json
 
+    value = _plain(value)
     utf8 = (sys.stdout.encoding or "").lower() in ("utf-8", "utf8")  # JSON is read as UTF-8; else it is ASCII
-    try:
-        text = json.dumps(value, indent=2, ensure_ascii=not utf8, allow_nan=False)
-    except ValueError:
-        text = json.dumps(_without_nan(value), indent=2, ensure_ascii=not utf8, allow_nan=False)
+    text = json.dumps(value, indent=2, ensure_ascii=not utf8, allow_nan=False, default=str)
     print("".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text))
 
 
-def _without_nan(value: Any) -> Any:
-    """Return a document with None for each number that is not finite."""
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return _plain(asdict(value))
     if isinstance(value, dict):
-        return {key: _without_nan(one) for key, one in value.items()}
+        return {key: _plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_without_nan(one) for one in value]
+        return [_plain(one) for one in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def print_report(document: Any, text: str, *, as_json: bool, fold: bool = False) -> None:
-    """Print the document of --json, or the same as text of several lines.
-
-    Args:
-        fold: Whether long lines of the text are folded on a terminal; tables and drawings must not be.
-    """
+def print_report(document: Any, text: str, *, as_json: bool) -> None:
+    """Print the document of --json, or the same as text of several lines."""
     if as_json:
         print_json(document)
     else:
-        say_text(fold_long_lines(text, sys.stdout) if fold else text)
+        say_text(text)
 
 
-def say(line: str, *, whole: bool = False) -> None:
-    """Print one line of a result on standard output, on a terminal folded at its width.
-
-    Args:
-        whole: Whether the line is one to copy, which is not folded.
-    """
-    print(one_line(line) if whole else fold_long_lines(one_line(line), sys.stdout))
-
-
-def say_labelled(text: str) -> None:
-    """Print lines of a result on standard output, folded, and `error`, `advice`, `note` and `fix` in colour."""
-    sys.stdout.write(coloured(fold_long_lines(printable(text), sys.stdout), sys.stdout))
+def say(line: str) -> None:
+    """Print one line of a result on standard output."""
+    print(one_line(line))
 
 
 def say_text(text: str) -> None:
@@ -81,98 +77,22 @@ def say_ids(lock: Lock, digest: str | None = None) -> None:
         say(f"lock   {digest}")
 
 
-def say_table(
-    heads: Sequence[str], rows: Iterable[Sequence[str]], *, least_needed: Sequence[str] = ()
-) -> None:
-    """Print a table without lines: on a terminal as wide as that, elsewhere with a line for each row.
-
-    Args:
-        heads: The names of the columns.
-        rows: The cells.
-        least_needed: Columns that a narrow terminal leaves out, as few as possible and the first ones first, before
-            cells are folded.
-    """
-    import shutil
-    from io import StringIO
-
+def say_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table without lines: on a terminal as wide as that, elsewhere with a line for each row."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    rows = list(rows)
-    left_out: Sequence[str] = ()
-    if sys.stdout.isatty():
-        left_out = _too_wide(heads, rows, least_needed, shutil.get_terminal_size().columns)
-        heads, rows = _without(heads, rows, left_out)
     table = Table(box=None, pad_edge=False, header_style="")
     for head in heads:
         table.add_column(head, overflow="fold")
     for row in rows:
         table.add_row(*(Text(one_line(cell)) for cell in row))
-    out = StringIO()
     width = None if sys.stdout.isatty() else 10_000
-    Console(file=out, width=width, color_system=None, highlight=False).print(table)
-    say_text("".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines()))
-    if left_out:
-        tell(f"Left out, as the terminal is too narrow: {', '.join(left_out)}")
-
-
-def _too_wide(
-    heads: Sequence[str], rows: list[Sequence[str]], least_needed: Sequence[str], width: int
-) -> Sequence[str]:
-    """Return the columns of `least_needed` without which the table fits a width: as few as possible, else all."""
-    from itertools import combinations
-
-    for count in range(len(least_needed) + 1):
-        for names in combinations(least_needed, count):
-            kept, cells = _without(heads, rows, names)
-            if sum(max(map(len, column)) + 2 for column in zip(kept, *cells, strict=True)) - 2 <= width:
-                return names
-    return least_needed
-
-
-def _without(
-    heads: Sequence[str], rows: list[Sequence[str]], names: Sequence[str]
-) -> tuple[Sequence[str], list[Sequence[str]]]:
-    kept = [index for index, head in enumerate(heads) if head not in names]
-    return [heads[at] for at in kept], [[row[at] for at in kept] for row in rows]
-
-
-def say_entry(head: str, text: str, piped: str | None = None) -> None:
-    """Print an entry of a list: on a terminal its text below its head, folded at the width; elsewhere one line.
-
-    Args:
-        head: Columns, padded as in the other entries.
-        text: What is below it.
-        piped: What follows the head where that is not a terminal; by default the text.
-    """
-    if not sys.stdout.isatty():
-        say(f"{head} {text if piped is None else piped}", whole=True)
-        return
-    say(head.rstrip(), whole=True)
-    say_folded(f"    {text}", "    ")
-
-
-def say_folded(line: str, indent: str) -> None:
-    """Print a line without a command to copy, on a terminal folded at its width. indent: That of the other lines."""
-    print(fold_long_lines(one_line(line), sys.stdout, indent))
-
-
-_speaking = threading.Lock()
-
-
-def tell(message: str) -> None:
-    """Print one line on standard error that is not part of the result, folded on a terminal. Secrets are masked."""
-    tell_text(fold_long_lines(one_line(message), sys.stderr))
-
-
-def tell_text(text: str) -> None:
-    """Print several lines on standard error in one write, from any thread; `print` writes the line end separately."""
-    from npu_rl.common.masking import masked_text  # not every command has news
-
-    with _speaking:
-        sys.stderr.write(coloured(printable(masked_text(text)), sys.stderr) + "\n")
-        sys.stderr.flush()
+    console = Console(width=width, color_system=None, highlight=False)
+    with console.capture() as printed:
+        console.print(table)
+    say_text("".join(f"{line.rstrip()}\n" for line in printed.get().splitlines()))
 
 
 def error_count(count: int) -> str:
@@ -185,98 +105,51 @@ def amount(size: int) -> str:
     return f"{size / 1e6:.1f} MB" if size >= 100_000 else f"{size / 1e3:.1f} kB"
 
 
-def rich_progress(*columns: Any) -> Any:
-    """Start a progress display of rich on standard error that leaves nothing behind."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    progress = Progress(*columns, console=Console(stderr=True), transient=True)
-    progress.start()
-    return progress
+# -- all else -----------------------------------------------------------------------------------------
 
 
-class PlainWatcher(AbstractContextManager["PlainWatcher"]):
-    """A watcher that prints a line per event, for logs and pipes."""
-
-    def __init__(self) -> None:
-        self._asked: set[str] = set()
-        self._lock = threading.Lock()
-
-    def begin(self, component: str, source: str) -> None:
-        """Print the component and its source, once."""
-        with self._lock:
-            if (component + source) in self._asked:
-                return
-            self._asked.add(component + source)
-        tell(f"{component}: fetching from {source}")
-
-    def advance(self, component: str, text: str, fraction: float | None) -> None:
-        """Print nothing: a log needs no progress."""
-
-    def note(self, component: str, message: str) -> None:
-        """Print the event."""
-        tell(f"{component}: {message}")
-
-    def end(self, component: str, size: int) -> None:
-        """Print the received bytes."""
-        if size:
-            tell(f"{component}: {amount(size)}")
-
-    def __exit__(self, *_: object) -> None:
-        """Leave the printed lines."""
+def tell(message: str) -> None:
+    """Print one line on standard error that is not part of the result. Secrets are masked."""
+    tell_text(one_line(message))
 
 
-class LiveWatcher(AbstractContextManager["LiveWatcher"]):
-    """A progress bar per component. rich is imported when the first one begins."""
+def tell_text(text: str) -> None:
+    """Print several lines on standard error in one write, from any thread; `print` writes the line end separately."""
+    from npu_rl.common.masking import masked_text  # not every command has news
 
-    def __init__(self) -> None:
-        self._progress: Any = None
-        self._tasks: dict[str, Any] = {}
-        self._lock = threading.Lock()
-
-    def _task(self, component: str) -> Any:
-        with self._lock:
-            if self._progress is None:
-                from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
-
-                self._progress = rich_progress(
-                    TextColumn("{task.fields[name]:<16}"),
-                    BarColumn(bar_width=24),
-                    TextColumn("{task.description}", markup=False),
-                    TimeElapsedColumn(),
-                )
-            if component not in self._tasks:
-                self._tasks[component] = self._progress.add_task("", total=1.0, name=component)
-            return self._tasks[component]
-
-    def begin(self, component: str, source: str) -> None:
-        """Show the source beside the bar."""
-        self._progress_update(component, description=one_line(source))
-
-    def advance(self, component: str, text: str, fraction: float | None) -> None:
-        """Move the bar."""
-        moved = {} if fraction is None else {"completed": fraction}
-        self._progress_update(component, description=one_line(text), **moved)
-
-    def note(self, component: str, message: str) -> None:
-        """Print the event above the bars."""
-        self._task(component)
-        self._progress.console.print(printable(f"{component}: {message}"), markup=False, highlight=False)
-
-    def end(self, component: str, size: int) -> None:
-        """Fill the bar and show the received bytes."""
-        if size:
-            self._progress_update(component, completed=1.0, description=amount(size))
-
-    def _progress_update(self, component: str, **changes: Any) -> None:
-        task = self._task(component)  # begins the display
-        self._progress.update(task, **changes)
-
-    def __exit__(self, *_: object) -> None:
-        if self._progress is not None:
-            self._progress.stop()
+    with _writing:
+        sys.stderr.write(printable(masked_text(text)) + "\n")
+        sys.stderr.flush()
 
 
-def watcher() -> AbstractContextManager[Watcher]:
-    """Return a watcher with bars on a terminal, and with lines elsewhere."""
-    return LiveWatcher() if sys.stderr.isatty() else PlainWatcher()
+def if_interrupted(text: str) -> None:
+    """Set what is printed if a signal ends this command; "" for nothing."""
+    global _after_interruption
+    _after_interruption = text
+
+
+def after_interruption() -> str:
+    """Return what `if_interrupted` set."""
+    return _after_interruption
+
+
+def tell_next(*words: str | Path, workspace: Path | None = None) -> None:
+    """Print the next command on standard error, as a shell reads it.
+
+    Args:
+        words: The command's words after `npu-rl`.
+        workspace: The folder that --workspace named, if it did.
+    """
+    tell_last(f"Next: {command_line(*words, workspace=workspace)}")
+
+
+def tell_last(line: str) -> None:
+    """Print a line on standard error after the result, also where both streams are one pipe or file."""
+    sys.stdout.flush()
+    tell(line)
+
+
+def command_line(*words: str | Path, workspace: Path | None = None) -> str:
+    """Return a command of npu-rl as a shell reads it."""
+    at = () if workspace is None else ("--workspace", workspace)
+    return shlex.join(map(str, ("npu-rl", *words, *at)))

@@ -81,12 +81,11 @@ def prepare_streams() -> None:
 
 def complain(message: str) -> None:
     """Print the reason of a failed command on standard error."""
-    from npu_rl.cli.terminal_lines import coloured, fold_long_lines
     from npu_rl.common.printable import printable
 
     flush()
     with contextlib.suppress(OSError):  # nobody can be told
-        sys.stderr.write(coloured(fold_long_lines(f"npu-rl: {printable(message)}\n", sys.stderr), sys.stderr))
+        sys.stderr.write(f"npu-rl: {printable(message)}\n")
         sys.stderr.flush()
 
 

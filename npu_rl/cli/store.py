@@ -9,20 +9,10 @@ import typer
 from npu_rl.cli.command_group import examples, group
 from npu_rl.cli.options import Json
 
-app = group(
-    "Free space in the store.",
-    {"gc": "store:gc"},
-    "npu-rl store gc --dry-run   # what would go",
-    "npu-rl store gc",
-    "npu-rl store gc --days 0",
-)
+app = group("Free space in the store.", {"gc": "store:gc"})
 
 
-@examples(
-    "npu-rl store gc --dry-run",
-    "npu-rl store gc",
-    "npu-rl store gc --days 0   # all that no command uses now",
-)
+@examples("npu-rl store gc --days 0 --dry-run   # all that no command uses now")
 def gc(
     days: Annotated[
         float, typer.Option("--days", min=0.0, metavar="N", help="Drop units unused for N days.")

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npu_rl.cli.command_group import examples
-from npu_rl.cli.next_steps import KEEPS_DOWNLOADS, if_interrupted
 from npu_rl.cli.options import Jobs, Json, ManifestOrWorkspace, Offline, Rewrite, Workspace, network
-from npu_rl.cli.show import print_json, say, tell, watcher
+from npu_rl.cli.progress import Fetches
+from npu_rl.cli.show import KEEPS_DOWNLOADS, if_interrupted, print_json, say, tell
 
 if TYPE_CHECKING:
     from npu_rl.workspace.summary.summary_sources import StackObjects
 
 
 @examples(
-    "npu-rl summary",
     "npu-rl summary --patch 0001-hf-rollout-repeats-once",
     "npu-rl summary -m deepseek-v3-cann --import-time --markdown > cann.md",
 )
@@ -59,7 +58,7 @@ def summary(
         print_json(found.to_json())
         return
     for line in markdown_lines(found) if markdown else summary_lines(found):
-        say(line, whole=markdown)
+        say(line)
 
 
 def _objects(
@@ -76,5 +75,5 @@ def _objects(
 
     path = find_manifest(manifest)
     lock = lock_model.read(lock_model.lock_path(path))
-    with watcher() as shown:
+    with Fetches() as shown:
         return summary_sources.of_manifest(lock, path, network(rewrite, offline=offline), shown, jobs=jobs)

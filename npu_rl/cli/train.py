@@ -10,9 +10,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npu_rl.cli.command_group import examples
-from npu_rl.cli.next_steps import STARTS_OVER, command_line, if_interrupted, tell_next
 from npu_rl.cli.options import Expect, Json, Overrides, Python, Recipe, Workspace, rehearsal_levels
-from npu_rl.cli.show import print_json, print_report, say, say_text, tell, tell_text
+from npu_rl.cli.progress import FilesRead
+from npu_rl.cli.show import (
+    STARTS_OVER,
+    command_line,
+    if_interrupted,
+    print_json,
+    print_report,
+    say,
+    say_text,
+    tell,
+    tell_next,
+    tell_text,
+)
 
 if TYPE_CHECKING:
     from npu_rl.training.record.run_record import RunRecord
@@ -66,7 +77,7 @@ def train(
 
     It trains through Ray on NPUs. A recipe whose device is cpu, and every rehearsal, runs on this CPU.
     """
-    from npu_rl.cli import judged, proving
+    from npu_rl.cli import judged
     from npu_rl.recipes.judgement.refused_recipe import RefusedRecipe
     from npu_rl.training.record.free_name import with_free_name
     from npu_rl.training.record.run_errors import RunGoesOn
@@ -90,7 +101,7 @@ def train(
         RunRecord.load(runs_folder(layout), loaded.recipe.name)
     if_interrupted(STARTS_OVER)
     try:
-        with proving.shown() as progress:
+        with FilesRead() as progress:
             prepared = prepare(
                 loaded, layout, python, tell,
                 rehearse=rehearse is not None, dry_run=dry_run, benchmark=benchmark,
@@ -228,7 +239,7 @@ def _plan(prepared: Prepared, as_json: bool) -> None:
             }
         )
         return
-    say(written.command, whole=True)
+    say(written.command)
     tell(f"Nothing was started. Written to {written.folder}: {', '.join(written.files)}")
     if lacks_cluster_address(prepared.recipe):
         tell(

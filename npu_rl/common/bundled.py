@@ -7,6 +7,7 @@ Standard library only: every command pays for this import.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from npu_rl.common.errors import ManifestError, NpuRlError
@@ -48,6 +49,20 @@ def bundled_recipes() -> dict[str, Path]:
         (data_root() / "recipes").glob("*.yaml"), key=lambda path: path.stem
     )  # a base before its variants
     return {path.stem: path for path in found}
+
+
+def bundled_recipe_for(manifests: Sequence[str]) -> str | None:
+    """Return the name of a bundled recipe for the first of these manifests that has one.
+
+    The files are searched as text: `setup` of an up-to-date workspace imports no YAML parser.
+    """
+    texts = {name: path.read_text(encoding="utf-8") for name, path in bundled_recipes().items()}
+    for manifest in manifests:
+        line = re.compile(rf"^manifest: {re.escape(manifest)}$", re.MULTILINE)
+        found = [name for name, text in texts.items() if line.search(text)]
+        if found:
+            return min(found, key=len)
+    return None
 
 
 def bundled_patchset(name: str) -> Path:

@@ -30,7 +30,7 @@ class Installed:
 
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    """A virtual environment with these sources, put together as pip does it (tests/cli/test_launcher.py has pip).
+    """A virtual environment with these sources and the console script that pip writes.
 
     Its name has a space, a quote and a dollar.
     """
@@ -38,11 +38,18 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
     (site,) = home.glob("lib/python3*/site-packages")
     (site / "npu_rl.pth").write_text("\n".join([str(ROOT), *packages()]) + "\n")
-    for name in ("npu-rl", "npu-rl-python"):
-        text = (ROOT / "npu_rl/cli/launcher" / name).read_text()
-        (home / "bin" / name).write_text(text.replace("#!python\n", f"#!{home}/bin/python\n"))
-        (home / "bin" / name).chmod(0o755)
-    return Installed(home / "bin" / "npu-rl")
+    program = home / "bin" / "npu-rl"
+    program.write_text(
+        f"""#!/bin/sh
+'''exec' "{str(home).replace("$", chr(92) + "$")}/bin/python" "$0" "$@"
+' '''
+import sys
+from npu_rl.cli import program
+sys.exit(program())
+"""
+    )
+    program.chmod(0o755)
+    return Installed(program)
 
 
 def packages() -> list[str]:

@@ -59,7 +59,7 @@ def test_prepared_files_fit_the_reward(prepared: Path, quickstart_workspace: Pat
     assert scores["right-boxed"] == 1.0
     assert {scores[name] for name in ("right-plain", "right-answer", "wrong-boxed", "empty")} == {0.0}
     assert sum(file["rows"] for file in report["files"]) == 200
-    assert report["files"][0]["data_sources"] == {"deepscaler": report["files"][0]["rows"]}
+    assert report["files"][0]["sources"] == {"deepscaler": report["files"][0]["rows"]}
     assert list(report["unchecked"]) == ["lengths"]
     proven = run_cli(["verify", "--deep", "--workspace", quickstart_workspace], os.environ)
     assert proven.returncode == 0, "nothing is written into the workspace"

@@ -94,9 +94,9 @@ def test_an_input_that_is_no_file(make: Callable[[Path], None], word: str, tmp_p
     [
         (("deepscaler", "--test-fraction", "0"), "is not a share"),
         (("deepscaler", "--test-fraction", "nan"), "is not a share"),
-        (("deepscaler", "--seed", str(2**64)), "too large"),
-        (("deepscaler", "--template", "r1zero"), "Unknown template"),
-        (("deepscaller",), "deepscaler, gsm8k, math-lighteval"),
+        (("deepscaler", "--seed", str(2**64)), "--seed"),
+        (("deepscaler", "--template", "r1zero"), "r1-zero"),
+        (("deepscaller",), "gsm8k"),
     ],
 )
 def test_wrong_options(words: tuple[str, ...], word: str, source: Path, tmp_path: Path) -> None:

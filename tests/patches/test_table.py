@@ -71,12 +71,3 @@ def test_the_list_has_a_column_for_each_version(tmp_path: Path) -> None:
     rows = json.loads(run_cli(["patches", "list", "--json"], dict(os.environ), tmp_path).stdout)
     compile_row = next(row for row in rows if row["patch"] == "0006-rollout-compile.patch")
     assert compile_row["versions"] == {"55e3c5b": "present", "7aed6b2": "gone", "8851219": "gone"}
-
-
-def test_the_command_prints_it(tmp_path: Path) -> None:
-    done = ok(run_cli(["list", "--patches"], dict(os.environ), tmp_path))
-    assert done.stdout == patch_table(patch_rows(data_root() / "patchsets"))
-    rows = json.loads(run_cli(["list", "--patches", "--json"], dict(os.environ), tmp_path).stdout)
-    assert {"adaptation": ["hf-rollout-repeats-once"], "version": "verl 0.5.0"}.items() <= next(
-        row for row in rows if row["patch"].startswith("0001-hf")
-    ).items()

@@ -36,8 +36,6 @@ def test_a_host_that_the_manifest_has_not(tmp_path: Path) -> None:
     assert_told(
         done, "Unsupported host: Python 3.12 on aarch64", "Python 3.12 on x86_64", "--machine", code=2
     )
-    done = run_here(["requirements", "-m", "today", "--format", "toml"], env)
-    assert_told(done, "Unknown format", "pip, pylock", code=2)
 
 
 def copied(folder: Path, **changes: object) -> Path:

@@ -168,7 +168,7 @@ def test_an_unknown_key_of_a_section_that_the_trainer_has_too() -> None:
         ("lr=1", "a recipe has no key 'lr'; did you mean 'optimizer.lr'?"),
         ("micro_batch=1", "did you mean 'rollout.micro_batch' or 'actor.micro_batch' or 'reference.micro_batch'?"),
         ("stpes=1", "did you mean 'steps'?"),
-        ("qqqqqq=1", "a recipe has no key 'qqqqqq'\n  next:  `npu-rl recipes schema` describes the keys"),
+        ("qqqqqq=1", "a recipe has no key 'qqqqqq'\n  next:  `npu-rl recipes copy quickstart` writes"),
         ("stepz=3", "did you mean 'steps'?\n  next:  Write steps=3."),
         ("optimiser.lr=2", "next:  Write optimizer.lr=2, or overrides.optimiser.lr=2 if it is a key of the trainer."),
         ("optimiser.lr=1", "a recipe has no section 'optimiser'; did you mean 'optimizer.lr'?"),

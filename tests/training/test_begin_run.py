@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.cli.next_steps import STARTS_OVER
+from npu_rl.cli.show import STARTS_OVER
 from npu_rl.common.errors import NpuRlError
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.training.monitor.screen import PlainScreen
@@ -115,7 +115,7 @@ INTERRUPTED = """
 import sys
 from pathlib import Path
 import npu_rl.cli as cli
-from npu_rl.cli.next_steps import STARTS_OVER, if_interrupted
+from npu_rl.cli.show import STARTS_OVER, if_interrupted
 from npu_rl.cli.train import _train
 from tests.training.fake_run import FakeRun
 

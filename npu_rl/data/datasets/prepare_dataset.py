@@ -16,10 +16,11 @@ from typing import Any
 
 from npu_rl.common.bounded import hash_file
 from npu_rl.common.disk import disk_errors, remove_tree
-from npu_rl.common.errors import DataError
+from npu_rl.common.errors import DataError, UsageError
+from npu_rl.common.user_path import existing_file
 from npu_rl.data.datasets.input_rows import Progress, input_rows
-from npu_rl.data.datasets.known_datasets import Dataset, dataset_like, text_of
-from npu_rl.data.datasets.prompt_templates import Template
+from npu_rl.data.datasets.known_datasets import DATASETS, Dataset, dataset_like, text_of
+from npu_rl.data.datasets.prompt_templates import TEMPLATES, Template
 from npu_rl.data.datasets.trainer_parquet import TrainerParquet
 
 TRAIN, TEST, REPORT = "train.parquet", "test.parquet", "prepared.json"
@@ -52,6 +53,26 @@ class Wanted:
     test_input: Path | None = None
     valid: float = 0.1
     seed: int = 0
+
+
+def wanted_of(
+    dataset: str, template: str | None, input: Path, test: Path | None, valid: float, seed: int
+) -> Wanted:
+    """Return the options of a preparation. Raises UsageError for a missing file or a share that is none."""
+    if not 0 < valid < 1:
+        raise UsageError(
+            f"--test-fraction {valid} is not a share", hint="Write a number between 0 and 1, such as 0.1."
+        )
+    known, read = DATASETS[dataset], existing_file(input, "--input")
+    own_test = existing_file(test, "--test") if test else None
+    if own_test is not None and own_test.name == read.name:
+        raise UsageError(
+            "--input and --test have the same file name",
+            where=read.name,
+            why="The report lists rows by file name and index.",
+            hint="Rename one of them.",
+        )
+    return Wanted(known, TEMPLATES[template or known.template], read, own_test, valid, seed)
 
 
 @dataclass

@@ -6,10 +6,14 @@ metadata from the download.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from npu_rl.common.errors import UsageError
+from npu_rl.common.yaml_documents.suggest import did_you_mean
 
 HUB = "https://huggingface.co"
 
@@ -82,6 +86,25 @@ DOWNLOADS = {one.name: one for one in _ALL}
 def of_kind(kind: str) -> dict[str, Download]:
     """Return the downloads of a kind by name."""
     return {name: one for name, one in DOWNLOADS.items() if one.kind == kind}
+
+
+def known_download(kind: str, name: str) -> Download:
+    """Return a dataset or a model by name. Raises UsageError for an unknown name."""
+    known = of_kind(kind)
+    if name in known:
+        return known[name]
+    near = did_you_mean(name, list(known))
+    raise UsageError(f"Unknown {kind} {name!r}{near}", where="NAME", hint=f"Names: {', '.join(known)}")
+
+
+def require_commit(revision: str | None) -> None:
+    """Raise UsageError for a revision that is a branch or a tag, which can move."""
+    if revision is not None and not re.fullmatch(r"[0-9a-f]{40}", revision):
+        raise UsageError(
+            f"--revision {revision!r} is not a commit",
+            why="A branch or tag can move.",
+            hint="Write the 40 characters of a commit of the hub.",
+        )
 
 
 def commands(one: Download, folder: Path, revision: str | None, mirror: str) -> Iterator[tuple[str, str]]:

@@ -44,7 +44,7 @@ _SHARED_SECTIONS = ("algorithm", "data", "trainer")  # of the recipe and of verl
 # By difflib's measure; optimiser and optimizer have 0.89, reward and reward_model 0.67.
 _SECTION_SIMILARITY = 0.8
 _SYNTAX_HINT = "Write key=value, such as optimizer.lr=1e-6; key=null removes the key."
-_KEYS_HINT = "`npu-rl recipes schema` describes the keys."
+_KEYS_HINT = "`npu-rl recipes copy quickstart` writes recipe.schema.json beside it, which describes the keys."
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
 from npu_rl.common.errors import UsageError
 from npu_rl.stack.patches.patch_header import FIELDS, STATUS
@@ -13,12 +12,11 @@ SLUG = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _COMPONENT = re.compile(r"[\w.-]+")
 
 
-def message_template(name: str, subject: str, fields: Mapping[str, str]) -> str:
-    """Return a commit message with every field of a header; fields without a value are left to be filled in.
+def message_template(name: str) -> str:
+    """Return a commit message with every field of a header, to be filled in.
 
     Args:
         name: COMPONENT/slug.
-        subject: One sentence; empty to derive it from the slug.
 
     Raises:
         UsageError: If the name is not COMPONENT/slug.
@@ -29,8 +27,5 @@ def message_template(name: str, subject: str, fields: Mapping[str, str]) -> str:
             f"{name!r} is not COMPONENT/SLUG",
             hint="A slug has lower-case words and dashes: verl/keep-kv-cache",
         )
-    values = {STATUS: "pending", **{field: value for field, value in fields.items() if value}}
-    lines = [f"{field}: {values.get(field, '')}".rstrip() for field in FIELDS]
-    return "\n".join(
-        [subject or slug.replace("-", " ").capitalize(), "", *lines, "", f"{TRAILER}: {name}", ""]
-    )
+    lines = [f"{field}: {'pending' if field == STATUS else ''}".rstrip() for field in FIELDS]
+    return "\n".join([slug.replace("-", " ").capitalize(), "", *lines, "", f"{TRAILER}: {name}", ""])

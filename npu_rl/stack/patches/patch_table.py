@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from npu_rl.stack.patches import patch_header as fields
 from npu_rl.stack.patches.parse_patch import parse_patch
@@ -43,10 +42,6 @@ class PatchRow:
     def component(self) -> str:
         """The component's name."""
         return self.version.partition(" ")[0]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data."""
-        return {**vars(self), "adaptation": list(self.adaptation), "tests": list(self.tests)}
 
 
 def patch_rows(patchsets: Path) -> list[PatchRow]:

@@ -53,22 +53,5 @@ def version_lines(rows: Sequence[PatchRow], versions: Mapping[str, ComponentVers
             yield f"  {slug:<{width}}{cells} {subjects.get((name, slug), '')}".rstrip()
 
 
-def version_entries(
-    rows: Sequence[PatchRow], versions: Mapping[str, ComponentVersions]
-) -> Iterator[tuple[str, str]]:
-    """Yield a component with its versions, then each of its patches with its states, each as a head and a text."""
-    subjects = {(row.component, slug_of_file(row.patch)): row.subject for row in rows}
-    for name, one in versions.items():
-        yield name, f"versions: {', '.join(one.versions)}"
-        for slug, fates in one.patches.items():
-            by_state: dict[str, list[str]] = {}
-            for version in one.versions:
-                if version in fates:
-                    by_state.setdefault(fates[version], []).append(version)
-            states = "; ".join(f"{state} in {', '.join(which)}" for state, which in by_state.items())
-            subject = subjects.get((name, slug), "")
-            yield f"  {slug}", f"{subject} ({states})" if subject else states
-
-
 def _cell(text: str) -> str:
     return f"{text:<{_WIDTH}}" if len(text) < _WIDTH else f"{text} "

@@ -18,6 +18,7 @@ from npu_rl.weights.checkpoints.audit_weights import AuditOptions, audit_weights
 from npu_rl.weights.checkpoints.convert_weights import ConvertOptions
 from npu_rl.weights.checkpoints.other_files import OtherFiles, other_files
 from npu_rl.weights.checkpoints.output_folder import (
+    NoProgress,
     WorkProgress,
     made_by,
     require_space,
@@ -64,7 +65,7 @@ def export_run(options: ExportOptions, workers: Workers, watch: WorkProgress | N
         WeightsError: If the checkpoint is damaged or of an unknown layout, or the audit finds a difference.
         HostError: If the disk is too small or fails, or the interpreter has no torch.
     """
-    watch = watch or WorkProgress()
+    watch = watch or NoProgress()
     source, target = options.checkpoint, options.target
     with disk_errors(target):
         remove_left_over(target)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_rl.common.errors import UsageError, WeightsError
-from npu_rl.weights.checkpoints.output_folder import WorkProgress, made_by, unfinished_command
+from npu_rl.weights.checkpoints.output_folder import NoProgress, WorkProgress, made_by, unfinished_command
 from npu_rl.weights.checkpoints.worker_pool import Task, Workers
 
 LISTED = 1000  # names and differences of each kind that a report has
@@ -45,7 +45,7 @@ def audit_weights(
         WeightsError: If one of them can't be read, or is unfinished.
         HostError: If the interpreter has no torch, or a worker ends.
     """
-    watch = watch or WorkProgress()
+    watch = watch or NoProgress()
     if options.a.resolve() == options.b.resolve():
         raise UsageError("Both checkpoints are the same folder", where=str(options.a))
     for folder in (options.a, options.b):

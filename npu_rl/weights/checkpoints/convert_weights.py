@@ -13,6 +13,7 @@ from npu_rl.weights.checkpoints.other_files import OtherFiles, other_files
 from npu_rl.weights.checkpoints.output_folder import (
     NOTE,
     Command,
+    NoProgress,
     OutputFolder,
     WorkProgress,
     made_by,
@@ -107,7 +108,7 @@ def convert_weights(
         def task(name: str) -> Task:
             return Task("conversion.tasks.write_output", {**arguments, "file": name}, str(target / name))
 
-        kept = output.write(files, beside, task, workers, watch or WorkProgress())
+        kept = output.write(files, beside, task, workers, watch or NoProgress())
         others.copy(options.model, target)
         workers.run_one(Task("conversion.tasks.finish_output", arguments, str(target)))
         output.finish([*files, *others.copied, *plan["last"]])

@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import npu_rl
 from npu_rl.common.bounded import parse_json, read_file
@@ -29,8 +29,8 @@ _MARGIN = 256 * 1024 * 1024  # bytes for headers, index, metadata and the file s
 Command = Literal["cast", "convert", "export"]
 
 
-class WorkProgress:
-    """Progress callbacks for a cast, conversion, audit or export. This base class reports nothing."""
+class WorkProgress(Protocol):
+    """Progress callbacks for a cast, conversion, audit or export."""
 
     def begin(self, total: int, done: int) -> None:
         """Report how many bytes will be written in total, and how many already exist."""
@@ -40,6 +40,19 @@ class WorkProgress:
 
     def shard(self, name: str, done: int, total: int) -> None:
         """Report that a shard is finished."""
+
+
+class NoProgress:
+    """Callbacks that report nothing."""
+
+    def begin(self, total: int, done: int) -> None:
+        """Report nothing."""
+
+    def advance(self, count: int) -> None:
+        """Report nothing."""
+
+    def shard(self, name: str, done: int, total: int) -> None:
+        """Report nothing."""
 
 
 class OutputFolder:

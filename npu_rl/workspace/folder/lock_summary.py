@@ -25,6 +25,11 @@ class SetupOutcome:
     seconds: float = 0.0
 
 
+def manifests_of(lock: Lock) -> list[str]:
+    """Return the names of a lock's manifest and of those that it extends, for `bundled_recipe_for`."""
+    return [lock.manifest, *(Path(name.removeprefix("bundled:")).stem for name in lock.manifest_files)]
+
+
 def stack_lines(lock: Lock) -> Iterator[str]:
     """Yield a line for every component with its pin, every merge, and every patch, tree patches included."""
     for name, component in lock.components.items():
