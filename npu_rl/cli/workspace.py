@@ -16,7 +16,7 @@ from npu_rl.cli.progress import FilesRead
 from npu_rl.cli.show import STARTS_OVER, if_interrupted, print_json, say, say_ids, say_text, tell
 
 if TYPE_CHECKING:
-    from npu_rl.rehearsal.import_check.import_report import InterpreterReport
+    from npu_rl.rehearsal.import_check.check_imports import InterpreterReport
     from npu_rl.training.host.workspace_environment import WorkspaceEnvironment
     from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
     from npu_rl.workspace.verification.verify import Report
@@ -38,8 +38,7 @@ def verify(
         bool,
         typer.Option(
             "--imports",
-            help="Check the training interpreter, too: where each module comes from, its packages, and whether "
-            "each patched place is still the patched one after all imports.",
+            help="Check the training interpreter, too: where each module comes from, and its packages.",
         ),
     ] = False,
     python: Python = None,
@@ -97,7 +96,7 @@ def _check_imports(paths: WorkspacePaths, report: Report, python: str | None) ->
     from npu_rl.rehearsal.import_check.check_imports import check_imports
     from npu_rl.workspace.folder.chosen_interpreter import choose
 
-    return check_imports(paths, report, choose(python, paths, report.receipt.setup), tell)
+    return check_imports(paths, report, choose(python, paths, report.receipt.setup))
 
 
 def _note_changed_manifest(report: Report) -> None:

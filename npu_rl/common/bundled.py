@@ -40,7 +40,7 @@ def is_checkout() -> bool:
 def bundled_manifests() -> dict[str, Path]:
     """Return the files of the bundled manifests by name, sorted."""
     found = sorted((data_root() / "manifests").glob("*.yaml"), key=lambda path: path.stem)
-    return {path.stem: path for path in found if "." not in path.stem}  # NAME.imports.yaml is not a manifest
+    return {path.stem: path for path in found}
 
 
 def bundled_recipes() -> dict[str, Path]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from npu_rl.common.errors import NpuRlError, RecipeError, UsageError
 from npu_rl.common.interpreter import read_interpreter
@@ -19,15 +18,13 @@ from npu_rl.training.host.vllm_environment import REQUIREMENTS
 from npu_rl.training.run.prepare import Prepared
 from npu_rl.training.run.training_interpreter import require_packages
 
-_TRAINING = ("train", "rollout", "quick")
 QUICK_STEPS = 3
 VLLM_STANDINS = "0.9.1"
 """The only vLLM whose engine runs on the stand-ins (rehearsal/standins/vllm)."""
 VLLM_GROUPS = (VLLM_STANDINS, "0.10.1")
 """Versions of vLLM that formed their groups with the packages of the extra `rehearsal`; 0.18 wants others."""
 
-_ADAPTED_PARTS = ("npu_rl_runtime/rollout_offload",)
-_TrainLevel = Literal["train", "rollout"]
+_OF_ENGINE = ("vllm", "mindspeed", "npu_rl_runtime/rollout_offload")
 
 
 @dataclass(frozen=True)
@@ -53,8 +50,13 @@ def require_possible(loaded: LoadedRecipe, level: str) -> None:
         UsageError: If there is no such level, or the recipe's trainer has keys of its own and the level trains.
     """
     require_level(level)
-    if level in _TRAINING and (error := _own_keys_obstacle(loaded, level)):
-        raise error
+    if level in ("train", "rollout", "quick") and loaded.recipe.has_own_keys:
+        raise UsageError(
+            f"The level {level} can't rehearse {loaded.recipe.name}",
+            where=loaded.where("trainer", "keys"),
+            why=_OWN_KEYS,
+            hint=_HINT,
+        )
 
 
 def choose_levels(prepared: Prepared, level: str) -> Chosen:
@@ -69,49 +71,31 @@ def choose_levels(prepared: Prepared, level: str) -> Chosen:
         HostError: If the interpreter lacks packages.
     """
     require_possible(prepared.loaded, level)
-    if level in LEVELS:
-        if error := _obstacle(prepared, level):
-            raise error
-        _require_packages(prepared, level)
-        return Chosen((level,), left_out=tuple(_left_out(prepared, (level,), prepared.recipe.steps)))
-    trained, errors = _training_level(prepared)
+    obstacles = {name: _obstacle(prepared, name) for name in LEVELS}
+    trained = "rollout" if obstacles["rollout"] is None else "train"  # most of the recipe's own code
+    levels = {"all": ("imports", "layout", trained), "quick": (trained,)}.get(level, (level,))
+    if level != "all" and (error := obstacles[levels[0]]):
+        raise error
+    possible = tuple(name for name in levels if obstacles[name] is None)
+    steps = min(prepared.recipe.steps, QUICK_STEPS) if level == "quick" else None
+    lost = [_not_rehearsed(name, error) for name in levels if (error := obstacles[name])]
+    if "train" in possible and _has_vllm(prepared) and (error := obstacles["rollout"]):
+        lost.append(_not_rehearsed("rollout", error))
     if level == "quick":
-        if trained is None:
-            raise errors[0]
-        _require_packages(prepared, trained)
-        steps = min(prepared.recipe.steps, QUICK_STEPS)
-        left_out = (*_without_quick(trained), *_left_out(prepared, (trained,), steps))
-        return Chosen((trained,), CASES[:1], steps, left_out)
-    if trained is not None:
-        _require_packages(prepared, trained)
-        levels: tuple[str, ...] = ("imports", "layout", trained)
-        return Chosen(levels, left_out=tuple(_left_out(prepared, levels, prepared.recipe.steps)))
-    levels = ("imports", "layout") if _obstacle(prepared, "layout") is None else ("imports",)
-    lost = _not_rehearsed("train", errors[0])
-    return Chosen(levels, left_out=(lost, *_left_out(prepared, levels, prepared.recipe.steps)))
-
-
-def _training_level(prepared: Prepared) -> tuple[_TrainLevel | None, list[NpuRlError]]:
-    """Return the level that trains with most of the recipe's own code, or the reason why it can't."""
-    own = prepared.recipe.trainer.module == scale_npu_trainer.MODULE
-    order: tuple[_TrainLevel, ...] = ("train",) if own else ("rollout", "train")
-    errors: list[NpuRlError] = []
-    for level in order:
-        error = _obstacle(prepared, level)
-        if error is None:
-            return level, []
-        errors.insert(0, error)  # the last is of the level that needs least
-    return None, errors
+        lost.insert(0, NotRehearsed("imports, layout", "quick only trains"))
+        if trained == "rollout":
+            lost.insert(
+                1, NotRehearsed(f"rollout, {' and '.join(CASES[1:])} parallel", "quick trains one case")
+            )
+    _require_packages(prepared, possible)
+    left_out = (*lost, *_left_out(prepared, possible, steps or prepared.recipe.steps))
+    return Chosen(possible, CASES[:1] if level == "quick" else CASES, steps, left_out)
 
 
 def vllm_version(code: Path) -> str | None:
     """Return a tree's vLLM version, without its local part, or None."""
     found = next(code.glob("vllm-*.dist-info"), None)
-    return (
-        None
-        if found is None
-        else found.name.removeprefix("vllm-").removesuffix(".dist-info").partition("+")[0]
-    )
+    return None if found is None else found.name[len("vllm-") : -len(".dist-info")].partition("+")[0]
 
 
 def groups_obstacle(prepared: Prepared) -> str | None:
@@ -128,141 +112,102 @@ def has_mindspeed(prepared: Prepared) -> bool:
     return trains and (prepared.paths.code / "mindspeed").is_dir()
 
 
-def _without_quick(trained: str) -> Iterator[NotRehearsed]:
-    yield NotRehearsed("imports, layout", "quick only trains")
-    if trained == "rollout":
-        yield NotRehearsed(f"rollout, {' and '.join(CASES[1:])} parallel", "quick trains one case")
+def _is_npu_trainer(prepared: Prepared) -> bool:
+    """Return whether the trainer is cann-recipes-train's, whose level train runs vLLM's engine."""
+    return prepared.recipe.trainer.module == scale_npu_trainer.MODULE
+
+
+def _has_vllm(prepared: Prepared) -> bool:
+    """Return whether vLLM's engine generates in the run, and not at the level train."""
+    recipe = prepared.recipe
+    generates = not recipe.has_own_keys and recipe.rollout.engine == "vllm"
+    return generates and (prepared.paths.code / "vllm").is_dir() and not _is_npu_trainer(prepared)
+
+
+def _not_rehearsed(level: str, error: NpuRlError) -> NotRehearsed:
+    return NotRehearsed(level, error.why or str(error.what))
 
 
 def _left_out(prepared: Prepared, levels: tuple[str, ...], steps: int) -> Iterator[NotRehearsed]:
-    """Yield what is not rehearsed beside some levels: the rollout's own engine, its groups, what takes more steps."""
-    own = prepared.recipe.trainer.module == scale_npu_trainer.MODULE  # its level train runs the engine
-    engine = _rollout_obstacle(prepared) if _has_vllm(prepared) and not own else None
-    if "train" in levels and engine is not None:
-        yield _not_rehearsed("rollout", engine)
+    """Yield what is not rehearsed at some levels: the rollout's groups, and what takes more steps."""
     why = groups_obstacle(prepared)
     if "layout" in levels and why is not None:
         yield NotRehearsed("layout, the rollout's groups", why)
-    if "train" in levels or "rollout" in levels:
-        yield from _later_steps(steps, own, "rollout" in levels)
-
-
-def _later_steps(steps: int, own: bool, engine: bool) -> Iterator[NotRehearsed]:
+    if not {"train", "rollout"} & {*levels}:
+        return
+    own = _is_npu_trainer(prepared)
     saved = scale_npu_trainer.SAVED if own else SAVED
     if not is_interrupted(steps, saved):
-        yield NotRehearsed(
-            "validation, save and resume", f"they take {saved + TWICE + 1} steps, and {steps} are trained"
-        )
-    wanted = scale_rollout.STEPS if own or engine else scale_recipe.STEPS
+        why = f"they take {saved + TWICE + 1} steps, and {steps} are trained"
+        yield NotRehearsed("validation, save and resume", why)
+    wanted = scale_rollout.STEPS if own or "rollout" in levels else scale_recipe.STEPS
     if steps < wanted:
         yield NotRehearsed("the reward's goal", f"it takes {wanted} steps, and {steps} are trained")
 
 
-def _not_rehearsed(level: str, error: NpuRlError) -> NotRehearsed:
-    return NotRehearsed(level, ". ".join(filter(None, (str(error.what), error.why))))
+_OWN_KEYS = "The trainer has its own keys, and npu-rl can't scale them down."
+_HINT = "Rehearse what it can: --rehearse=imports, --rehearse=layout"
 
 
-def _has_vllm(prepared: Prepared) -> bool:
-    """Return whether vLLM's engine generates in the run."""
-    recipe = prepared.recipe
-    has_engine = not recipe.has_own_keys and recipe.rollout.engine == "vllm"
-    return has_engine and (prepared.paths.code / "vllm").is_dir()
-
-
-def _obstacle(prepared: Prepared, level: str) -> NpuRlError | None:
+def _obstacle(prepared: Prepared, level: str) -> RecipeError | None:
     """Return why the recipe's tree can't be rehearsed at a level, or None."""
-    recipe = prepared.recipe
-    if level == "layout" and recipe.has_own_keys and not recipe.trainer.layout:
-        return RecipeError(
-            "The level layout needs the trainer's own keys for its sizes",
-            where=prepared.loaded.where("trainer", "keys"),
-            hint="Set them in trainer.layout (docs/recipe.md, Trainers that are not verl's)",
-        )
-    if level not in ("train", "rollout"):
-        return None
-    if error := _own_keys_obstacle(prepared.loaded, level):
-        return error
-    return _rollout_obstacle(prepared) if level == "rollout" else _train_obstacle(prepared)
-
-
-def _own_keys_obstacle(loaded: LoadedRecipe, level: str) -> NpuRlError | None:
-    if not loaded.recipe.has_own_keys:
-        return None
-    return UsageError(
-        f"The level {level} can't rehearse {loaded.recipe.name}",
-        where=loaded.where("trainer", "keys"),
-        why="The trainer has its own keys, and npu-rl can't scale them down.",
-        hint="Rehearse what it can: --rehearse=imports, --rehearse=layout",
-    )
-
-
-def _train_obstacle(prepared: Prepared) -> NpuRlError | None:
-    recipe, code = prepared.recipe, prepared.paths.code
-    if recipe.megatron and not has_mindspeed(prepared):
-        return RecipeError(
-            "The level train can rehearse the Megatron backend only with MindSpeed in the tree",
-            where=prepared.loaded.where("actor", "strategy"),
-            why=f"The manifest {prepared.lock.manifest} does not include MindSpeed.",
-            hint="--rehearse=imports and --rehearse=layout work without it.",
-        )
-    if recipe.trainer.module == scale_npu_trainer.MODULE:
-        return _vllm_obstacle(prepared, "train")
-    workers = f"verl/workers/{'megatron' if recipe.megatron else 'fsdp'}_workers.py"
-    if not (code / workers).is_file():
-        return RecipeError(
-            f"The level train can't rehearse the workers of {prepared.lock.manifest}",
-            where=prepared.loaded.where("manifest"),
-            why=f"The stand-in for the rollout is made for {workers}, which the tree does not have: verl removed it "
-            "with 0.8, and its successors have no CPU version.",
-            hint="Rehearse what it can: --rehearse=imports, --rehearse=layout",
-        )
+    for keys, why in _reasons(prepared, level):
+        what = f"The level {level} can't rehearse {prepared.recipe.name}"
+        return RecipeError(what, where=prepared.loaded.where(*keys), why=why, hint=_HINT)
     return None
 
 
-def _rollout_obstacle(prepared: Prepared) -> NpuRlError | None:
-    recipe, code = prepared.recipe, prepared.paths.code
-    if recipe.trainer.module == scale_npu_trainer.MODULE:
-        return RecipeError(
-            f"The level rollout can't rehearse the trainer {recipe.trainer.module}",
-            where=prepared.loaded.where("trainer", "module"),
-            why="Its workers have a resharding of their own, which the level train runs with vLLM's engine.",
-            hint="--rehearse=train",
+def _reasons(prepared: Prepared, level: str) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield what keeps a level from being rehearsed, each with the recipe's key."""
+    recipe, code, manifest = prepared.recipe, prepared.paths.code, prepared.lock.manifest
+    if level == "layout" and recipe.has_own_keys and not recipe.trainer.layout:
+        yield (
+            ("trainer", "keys"),
+            "trainer.layout does not name the sizes (docs/recipe.md, Trainers that are not verl's).",
         )
-    if recipe.rollout.engine != "vllm" or not recipe.megatron:
-        return RecipeError(
-            "The level rollout rehearses vLLM's engine with Megatron-core, and this recipe uses others",
-            where=prepared.loaded.where("rollout", "engine"),
-            hint="--rehearse=train rehearses its training.",
-        )
-    needed = ("vllm", "mindspeed", *_ADAPTED_PARTS)
-    missing = [name for name in needed if not (code / name).is_dir() and not (code / f"{name}.py").is_file()]
-    if missing:
-        return RecipeError(
-            f"The level rollout needs what the tree of {prepared.lock.manifest} does not have: {', '.join(missing)}",
-            where=prepared.loaded.where("manifest"),
-            hint="--rehearse=imports and --rehearse=layout work without them.",
-        )
-    return _vllm_obstacle(prepared, "rollout")
-
-
-def _vllm_obstacle(prepared: Prepared, level: str) -> NpuRlError | None:
-    version = vllm_version(prepared.paths.code)
-    if version == VLLM_STANDINS:
-        return None
-    return RecipeError(
-        f"The level {level} can't run the vLLM of {prepared.lock.manifest}",
-        where=prepared.loaded.where("manifest"),
-        why=f"The stand-ins for vLLM's compiled code are for {VLLM_STANDINS}, and the tree has {version or 'none'}.",
-        hint="Rehearse what it can: --rehearse=imports, --rehearse=layout",
-    )
-
-
-def _require_packages(prepared: Prepared, level: str) -> None:
-    """Raise HostError if the training interpreter lacks a package that vLLM's engine imports at this level."""
-    own = level == "train" and prepared.recipe.trainer.module == scale_npu_trainer.MODULE
-    if level != "rollout" and not own:
+    if level not in ("train", "rollout"):
         return
-    wanted = (*REQUIREMENTS, *(scale_npu_trainer.PACKAGES if own else ()))
-    found = read_interpreter(prepared.interpreter.path)
-    extra = "rehearsal-cann" if own else "rehearsal-vllm"
-    require_packages(found, wanted, by="vLLM's engine", extra=extra)
+    if recipe.has_own_keys:
+        yield ("trainer", "keys"), _OWN_KEYS
+        return
+    own, engine = _is_npu_trainer(prepared), level == "rollout" or _is_npu_trainer(prepared)
+    if level == "rollout" and own:
+        yield (
+            ("trainer", "module"),
+            "Its workers have a resharding of their own: --rehearse=train runs vLLM's engine.",
+        )
+    if level == "rollout" and (recipe.rollout.engine != "vllm" or not recipe.megatron):
+        yield ("rollout", "engine"), "It runs vLLM's engine with Megatron-core, and this recipe uses others."
+    if recipe.megatron and not has_mindspeed(prepared):
+        yield (
+            ("actor", "strategy"),
+            f"Megatron is rehearsed only with MindSpeed in the tree: not in {manifest}.",
+        )
+    missing = [
+        name for name in _OF_ENGINE if not (code / name).is_dir() and not (code / f"{name}.py").is_file()
+    ]
+    if level == "rollout" and missing:
+        yield ("manifest",), f"The tree of {manifest} does not have {', '.join(missing)}."
+    workers = f"verl/workers/{'megatron' if recipe.megatron else 'fsdp'}_workers.py"
+    if not engine and not (code / workers).is_file():
+        yield (
+            ("manifest",),
+            f"The stand-in for the rollout is made for {workers}, which {manifest} does not have: verl removed it "
+            "with 0.8, and its successors have no CPU version.",
+        )
+    version = vllm_version(code)
+    if engine and version != VLLM_STANDINS:
+        yield (
+            ("manifest",),
+            f"The stand-ins for vLLM's compiled code are for {VLLM_STANDINS}, and the tree has {version or 'none'}.",
+        )
+
+
+def _require_packages(prepared: Prepared, levels: tuple[str, ...]) -> None:
+    """Raise HostError if the training interpreter lacks a package that vLLM's engine imports at a level."""
+    own = "train" in levels and _is_npu_trainer(prepared)
+    if "rollout" in levels or own:
+        wanted = (*REQUIREMENTS, *(scale_npu_trainer.PACKAGES if own else ()))
+        found = read_interpreter(prepared.interpreter.path)
+        extra = "rehearsal-cann" if own else "rehearsal-vllm"
+        require_packages(found, wanted, by="vLLM's engine", extra=extra)

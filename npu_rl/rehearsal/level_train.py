@@ -1,4 +1,4 @@
-"""Rehearsal level *train*: the trainer on one rank, with transformers and its own weights as the rollout.
+"""Rehearsal levels that train: *train* with transformers as the rollout, *rollout* with vLLM's engine on two ranks.
 
 cann-recipes-train's trainer, whose workers have one engine and one resharding only, runs on two ranks with vLLM.
 """
@@ -16,6 +16,7 @@ from npu_rl.rehearsal.made_checkpoint import with_checkpoint
 from npu_rl.rehearsal.rehearsal_report import TrainPart
 from npu_rl.rehearsal.run_differences.changed_settings import other_changes
 from npu_rl.rehearsal.scale_recipe import scale_recipe
+from npu_rl.rehearsal.scale_rollout import Case, scale_for_rollout
 from npu_rl.rehearsal.training_checks.engine_differences import (
     ENGINE_LIMITS,
     require_differences,
@@ -35,44 +36,54 @@ from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.run import begin_run, train
 from npu_rl.training.run.prepare import Prepared, compose
 from npu_rl.training.run.train import TransferLimits
+from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
+
+INTERRUPTED: Case = "expert"
+"""Case that is stopped and resumed; a second one would show the same of the checkpoint, for a minute more."""
 
 
-def rehearse_train(prepared: Prepared, record: RunRecord, screen: Screen) -> TrainPart:
+def rehearse_training(
+    prepared: Prepared, record: RunRecord, screen: Screen, case: Case | None = None
+) -> TrainPart:
     """Rehearse the training.
+
+    Args:
+        case: The case of the level *rollout*; None for the level *train*.
 
     Raises:
         RunStopped: If the user or the system stops it.
     """
+    saved, layout = SAVED, None if case is None else OutputLayout("torch_dist")
     if prepared.recipe.trainer.module == scale_npu_trainer.MODULE:
-        return _rehearse_npu_trainer(prepared, record, screen)
-    recipe, changed = scale_recipe(prepared.recipe, record.name)
-    recipe = with_checkpoints(recipe, SAVED)
+        saved, layout = scale_npu_trainer.SAVED, scale_npu_trainer.CHECKPOINT
+        recipe, changed = scale_npu_trainer.scale_npu_trainer(prepared.recipe, record.name)
+    elif case is not None:
+        recipe, changed = scale_for_rollout(prepared.recipe, record.name, case)
+    else:
+        recipe, changed = scale_recipe(prepared.recipe, record.name)
+    interrupts = case in (None, INTERRUPTED)
+    recipe = with_checkpoints(recipe, saved) if interrupts else recipe
     changed += other_changes(prepared.recipe, recipe, changed)
-    part = TrainPart(changed=changed, run=str(record.folder))
-    with recorded(part, record):
-        train_and_resume(prepared.with_recipe(recipe), record, screen, part, SAVED, None)
+    part = TrainPart(changed=changed, run=str(record.folder), engine=layout is not None)
+    with _recorded(part, record):
+        small = prepared.with_recipe(recipe)
+        if layout is not None:
+            small = with_checkpoint(small, record, layout, screen)
+        limits = None if layout is None else ENGINE_LIMITS
+        if interrupts and is_interrupted(recipe.steps, saved):
+            _train_and_resume(small, record, screen, part, saved, limits)
+        else:
+            _train_scaled(small, record, screen, part, transfer=limits)
+        if layout is not None:
+            require_differences(record.curve(), record.folder)
         if (
             recipe.model.load_weights is not False
-        ):  # else the actor and its reference have random weights of their own
+        ):  # else actor and reference have random weights of their own
             require_update_as_reference(record.curve(), record.folder)
     return part
 
 
-def _rehearse_npu_trainer(prepared: Prepared, record: RunRecord, screen: Screen) -> TrainPart:
-    recipe, changed = scale_npu_trainer.scale_npu_trainer(prepared.recipe, record.name)
-    recipe = with_checkpoints(recipe, scale_npu_trainer.SAVED)
-    changed += other_changes(prepared.recipe, recipe, changed)
-    part = TrainPart(changed=changed, run=str(record.folder), engine=True)
-    with recorded(part, record):
-        layout = scale_npu_trainer.CHECKPOINT
-        small = with_checkpoint(prepared.with_recipe(recipe), record, layout, screen)
-        train_and_resume(small, record, screen, part, scale_npu_trainer.SAVED, ENGINE_LIMITS)
-        require_differences(record.curve(), record.folder)
-        require_update_as_reference(record.curve(), record.folder)
-    return part
-
-
-def train_and_resume(
+def _train_and_resume(
     small: Prepared,
     record: RunRecord,
     screen: Screen,
@@ -80,29 +91,17 @@ def train_and_resume(
     saved: int,
     limits: TransferLimits | None,
 ) -> None:
-    """Train. A long enough training is interrupted and resumed after its first checkpoint.
-
-    Args:
-        small: With the recipe of `with_checkpoints`.
-        saved: Step of the first checkpoint.
-        limits: As of `train_scaled`.
-
-    Raises:
-        NpuRlError: If the training fails, or differs after the resume.
-    """
-    if not is_interrupted(small.recipe.steps, saved):
-        train_scaled(small, record, screen, part, transfer=limits)
-        return
+    """Train with an interruption, and a resume after the checkpoint of step `saved`."""
 
     def attempt(resume: bool, stop_after: int | None) -> None:
         own = replace(limits, first=None) if limits and resume else limits
-        train_scaled(small, record, screen, part, transfer=own, resume=resume, stop_after=stop_after)
+        _train_scaled(small, record, screen, part, transfer=own, resume=resume, stop_after=stop_after)
 
     part.resumed = train_interrupted(record, saved, small.recipe.cluster.world, attempt)
 
 
 @contextmanager
-def recorded(part: TrainPart, record: RunRecord) -> Iterator[None]:
+def _recorded(part: TrainPart, record: RunRecord) -> Iterator[None]:
     """Record in `part` why its training fails, and facts from the run record's metrics.
 
     Raises:
@@ -126,7 +125,7 @@ def recorded(part: TrainPart, record: RunRecord) -> Iterator[None]:
         part.failure = str(error)
 
 
-def train_scaled(
+def _train_scaled(
     small: Prepared,
     record: RunRecord,
     screen: Screen,

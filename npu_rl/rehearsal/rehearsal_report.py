@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +15,17 @@ from npu_rl.rehearsal.training_checks.interrupted_training import Resumed
 from npu_rl.rehearsal.training_checks.weight_syncs import WeightSyncs
 
 # What no rehearsal on a CPU can show, whatever the recipe, by the recipe's device.
-_RECIPES_OWN = "the recipe's own model, data, batch and number of ranks in one training"
 ONLY_A_DEVICE = {
-    "npu": (
-        "HCCL: groups over machines, buffer sizes, timeouts",
-        "the numerics and the speed of NPU kernels; graph mode; memory and fragmentation on a die",
-        "offloading that really frees a die's memory; overlap of streams",
-        _RECIPES_OWN,
-    ),
-    "cuda": (
-        "NCCL: groups over machines, buffer sizes, timeouts",
-        "the numerics and the speed of CUDA kernels, TransformerEngine's among them; CUDA graphs; memory and "
-        "fragmentation on a GPU",
-        "offloading that really frees a GPU's memory; overlap of streams",
-        _RECIPES_OWN,
-    ),
+    device: (
+        f"{collectives}: groups over machines, buffer sizes, timeouts",
+        f"the numerics and the speed of {kernels}; memory and fragmentation on a {place}",
+        f"offloading that really frees a {place}'s memory; overlap of streams",
+        "the recipe's own model, data, batch and number of ranks in one training",
+    )
+    for device, collectives, kernels, place in (
+        ("npu", "HCCL", "NPU kernels; graph mode", "die"),
+        ("cuda", "NCCL", "CUDA kernels, TransformerEngine's among them; CUDA graphs", "GPU"),
+    )
 }
 _A_DEVICE = {"npu": "an NPU", "cuda": "a GPU"}
 
@@ -63,16 +59,38 @@ class TrainPart:
     weight_syncs: WeightSyncs = field(default_factory=WeightSyncs)
     resumed: Resumed | None = None
 
+    @property
+    def ok(self) -> bool:
+        """Return whether it passed."""
+        return self.failure is None
+
     def to_json(self) -> dict[str, Any]:
         """Return the part as JSON types."""
-        fields = {name: value for name, value in vars(self).items() if name not in ("usage", "engine")}
-        return {
-            **fields,
-            "ok": self.failure is None,
-            "curve": [list(pair) for pair in self.curve],
-            "weight_syncs": self.weight_syncs.to_json(),
-            "resumed": self.resumed.to_json() if self.resumed else None,
-        }
+        fields = {name: value for name, value in asdict(self).items() if name not in ("usage", "engine")}
+        return {"ok": self.ok, **fields}
+
+    def lines(self) -> list[str]:
+        """Return the part as lines of text."""
+        lines = (self.failure or "").splitlines()
+        if self.curve:
+            (first, low), (last, high) = self.curve[0], self.curve[-1]
+            lines.append(f"mean reward {low:.3f} at step {first}, {high:.3f} at step {last}")
+        if self.seconds_per_step is not None:
+            lines.append(f"{self.seconds_per_step:.2f} s a step, {self.seconds:.0f} s in all")
+        if self.transfer is not None:
+            lines.append(
+                f"rollout and actor differ by {self.transfer:.2g} in a token's probability, on average"
+            )
+            if not self.engine:
+                lines.append(
+                    "of random weights: a wrong temperature, scale or routing on one side would hardly show"
+                )
+        elif self.curve:
+            lines.append("the trainer does not compare the probabilities of rollout and actor")
+        lines += self.weight_syncs.lines()
+        lines += [self.resumed.line()] if self.resumed else []
+        lines += [f"scaled down: {line}" for line in self.changed]
+        return [*lines, *([f"record: {self.run}"] if self.run else [])]
 
 
 @dataclass
@@ -112,32 +130,31 @@ class RehearsalReport:
     @property
     def ok(self) -> bool:
         """Return whether all selected levels passed."""
-        levels = [self.imports is None or self.imports.ok, self.layout is None or self.layout.ok]
-        trained = all(part.failure is None for part in self.train_parts())
-        return all(levels) and trained and not self.changed_files
+        return not self.changed_files and all(level.ok for level in self._levels().values())
+
+    def _levels(self) -> dict[str, ImportReport | LayoutReport | TrainPart]:
+        levels = {"imports": self.imports, "layout": self.layout, "train": self.train}
+        cases = {f"rollout, {case} parallel": part for case, part in (self.rollout or {}).items()}
+        return {name: level for name, level in {**levels, **cases}.items() if level is not None}
 
     def train_parts(self) -> list[TrainPart]:
         """Return all parts that ran the trainer."""
-        return [*([self.train] if self.train else []), *(self.rollout or {}).values()]
+        return [level for level in self._levels().values() if isinstance(level, TrainPart)]
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as documented in docs/json.md."""
+        cases = {name: part.to_json() for name, part in (self.rollout or {}).items()}
         return {
             "ok": self.ok,
             "proven": self.unproven is None,
             **({} if self.unproven is None else {"unproven": self.unproven}),
-            "recipe": self.recipe,
-            "tree": self.tree,
-            "commit": self.commit,
-            "differs": self.differences.to_json() if self.differences else None,
-            "not_rehearsed": [vars(part) for part in self.left_out],
+            **{name: getattr(self, name) for name in ("recipe", "tree", "commit", "changed_files")},
+            "differs": asdict(self.differences) if self.differences else None,
+            "not_rehearsed": [asdict(part) for part in self.left_out],
             "imports": self.imports.to_json() if self.imports else None,
             "layout": self.layout.to_json() if self.layout else None,
             "train": self.train.to_json() if self.train else None,
-            "rollout": {name: part.to_json() for name, part in self.rollout.items()}
-            if self.rollout
-            else None,
-            "changed_files": self.changed_files,
+            "rollout": cases or None,
             "real": self.real(),
             "stood_in_for": self.standins,
             "patches": [patch.to_json() for patch in self.patches],
@@ -147,25 +164,23 @@ class RehearsalReport:
     def real(self) -> list[str]:
         """Return the parts that ran unchanged from the tree."""
         parts = self.train_parts()
-        if not parts:
-            return []
-        engine = "vLLM's V1 engine: model, scheduler, KV cache, sampler, expert parallel over the ranks"
-        standin = "the check that the rollout knows every name it is sent, and gets every weight"
-        return [
-            *([engine] if any(part.engine for part in parts) else []),
+        engines = [
+            "vLLM's V1 engine: model, scheduler, KV cache, sampler, expert parallel over the ranks"
+        ] * any(part.engine for part in parts)
+        standins = ["the check that the rollout knows every name it is sent, and gets every weight"] * any(
+            not part.engine for part in parts
+        )
+        trained = [
             "the trainer's entry point, its Ray actors, data, rollout, reward, advantages, losses, optimizer",
             "the weights' way to the rollout, through the trainer's own converter",
-            *([] if all(part.engine for part in parts) else [standin]),
             f"{self.backend}, autograd and every collective's result (over gloo)",
         ]
+        return [*engines, *trained, *standins] if parts else []
 
     def only_a_device(self) -> list[str]:
         """Return the properties that need a device: general ones, and those in each patch's header."""
-        of_patches = [
-            f"{patch.name}: {patch.needs_npu}"
-            for patch in self.patches
-            if patch.needs_npu and not patch.needs_npu.lower().startswith("nothing")
-        ]
+        needs = [patch for patch in self.patches if not patch.needs_npu.lower().startswith("nothing")]
+        of_patches = [f"{patch.name}: {patch.needs_npu}" for patch in needs if patch.needs_npu]
         return [*ONLY_A_DEVICE[self._device], *of_patches]
 
     @property
@@ -174,66 +189,27 @@ class RehearsalReport:
 
     def text(self) -> str:
         """Return the report as text."""
-        lines = [f"Rehearsal of {self.recipe}, tree {self.tree}"]
         unproven = [] if self.unproven is None else [f"UNPROVEN: {self.unproven}"]
-        lines += unproven
-        lines += _section("not rehearsed", [f"{part.what}: {part.why}" for part in self.left_out])
-        lines += _section("differs from the run", self._difference_lines())
-        for title, level in (("imports", self.imports), ("layout", self.layout)):
-            if level is not None:
-                lines += [
-                    f"{title}: {'ok' if level.ok else 'FAILED'}",
-                    *(f"  {line}" for line in level.lines()),
-                ]
-        if self.train is not None:
-            lines += self._train_lines("train", self.train)
-        for name, part in (self.rollout or {}).items():
-            lines += self._train_lines(f"rollout, {name} parallel", part)
+        standins = [
+            f"stand-in for: {name} ({counted(count, 'time')})" for name, count in self.standins.items()
+        ]
+        sections = {
+            "not rehearsed": [f"{part.what}: {part.why}" for part in self.left_out],
+            "differs from the run": [*(self.differences.lines() if self.differences else []), *standins],
+        }
+        for name, level in self._levels().items():
+            sections[f"{name}: {'ok' if level.ok else 'FAILED'}"] = level.lines()
         if self.changed_files is not None:
             state = (
                 "CHANGED by the trainings" if self.changed_files else "equals its lock after the trainings"
             )
-            lines += [f"workspace: {state}", *(f"  {file}" for file in self.changed_files)]
-        lines += _section("patches", [patch.line() for patch in self.patches])
-        lines += _section("real", self.real())
-        lines += _section(f"only {_A_DEVICE[self._device]} can show", self.only_a_device())
-        lines += unproven
+            sections[f"workspace: {state}"] = self.changed_files
+        sections["patches"] = [patch.line() for patch in self.patches]
+        sections["real"] = self.real()
+        sections[f"only {_A_DEVICE[self._device]} can show"] = self.only_a_device()
+        lines = [f"Rehearsal of {self.recipe}, tree {self.tree}", *unproven]
+        for title, content in sections.items():
+            if content or ": " in title:
+                lines += [title if ": " in title else f"{title}:", *(f"  {line}" for line in content)]
         well = "no fault in what was rehearsed" if self.left_out else "the rehearsal is all well"
-        lines.append(f"{self.recipe}: {well if self.ok else 'the rehearsal FAILED'}")
-        return "\n".join(lines)
-
-    def _difference_lines(self) -> list[str]:
-        standins = [
-            f"stand-in for: {name} ({counted(count, 'time')})" for name, count in self.standins.items()
-        ]
-        return [*(self.differences.lines() if self.differences else []), *standins]
-
-    def _train_lines(self, title: str, part: TrainPart) -> list[str]:
-        lines = [f"{title}: {'ok' if part.failure is None else 'FAILED'}"]
-        if part.failure:
-            lines += [f"  {line}" for line in part.failure.splitlines()]
-        if part.curve:
-            (first, low), (last, high) = part.curve[0], part.curve[-1]
-            lines.append(f"  mean reward {low:.3f} at step {first}, {high:.3f} at step {last}")
-        if part.seconds_per_step is not None:
-            lines.append(f"  {part.seconds_per_step:.2f} s a step, {part.seconds:.0f} s in all")
-        if part.transfer is not None:
-            lines.append(
-                f"  rollout and actor differ by {part.transfer:.2g} in a token's probability, on average"
-            )
-            if not part.engine:
-                lines.append(
-                    "  of random weights: a wrong temperature, scale or routing on one side would hardly show"
-                )
-        elif part.curve:
-            lines.append("  the trainer does not compare the probabilities of rollout and actor")
-        lines += [f"  {line}" for line in part.weight_syncs.lines()]
-        lines += [f"  {part.resumed.line()}"] if part.resumed else []
-        lines += [f"  scaled down: {line}" for line in part.changed]
-        if part.run:
-            lines.append(f"  record: {part.run}")
-        return lines
-
-
-def _section(title: str, lines: list[str]) -> list[str]:
-    return [f"{title}:", *(f"  {line}" for line in lines)] if lines else []
+        return "\n".join([*lines, *unproven, f"{self.recipe}: {well if self.ok else 'the rehearsal FAILED'}"])

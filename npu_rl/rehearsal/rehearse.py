@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import itertools
 import os
@@ -13,7 +12,6 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
-from npu_rl.common.bounded import syntax_tree
 from npu_rl.common.disk import write_atomically
 from npu_rl.common.errors import NpuRlError
 from npu_rl.common.python_roots import APEX, INJECTED, NPU, REHEARSAL, VLLM
@@ -23,7 +21,6 @@ from npu_rl.recipes.sizing.own_layout import own_layout
 from npu_rl.recipes.sizing.parallelism import Parallelism, layout_of
 from npu_rl.recipes.sizing.plan_inputs import facts_of
 from npu_rl.recipes.trainer_code.compose_config import compose_config
-from npu_rl.recipes.trainer_code.source_files import read_source
 from npu_rl.rehearsal.choose_levels import (
     VLLM_STANDINS,
     choose_levels,
@@ -31,12 +28,10 @@ from npu_rl.rehearsal.choose_levels import (
     has_mindspeed,
     vllm_version,
 )
-from npu_rl.rehearsal.executed_modules import executed_modules
 from npu_rl.rehearsal.layout_report import LayoutReport
-from npu_rl.rehearsal.level_imports import ImportReport, expected_failures, rehearse_imports
+from npu_rl.rehearsal.level_imports import ImportReport, rehearse_imports, required_modules
 from npu_rl.rehearsal.level_layout import rehearse_layout
-from npu_rl.rehearsal.level_rollout import rehearse_rollout
-from npu_rl.rehearsal.level_train import rehearse_train
+from npu_rl.rehearsal.level_train import rehearse_training
 from npu_rl.rehearsal.patch_hooks import patch_uses, read_usage
 from npu_rl.rehearsal.rehearsal_report import RehearsalReport
 from npu_rl.rehearsal.run_differences.differences import differences
@@ -51,8 +46,6 @@ from npu_rl.training.run.begin_run import new_record
 from npu_rl.training.run.prepare import Prepared, runs_folder
 from npu_rl.training.run.recorded_facts import run_facts
 from npu_rl.workspace.verification.verify import verify
-
-RUNTIME = "npu_rl_runtime"
 
 
 def rehearse(prepared: Prepared, level: str, screen: Screen, notify: Notify) -> RehearsalReport:
@@ -84,23 +77,22 @@ def rehearse(prepared: Prepared, level: str, screen: Screen, notify: Notify) -> 
     secrets = prepared.secrets(os.environ)
     with record.locked(), end_recorded(record.folder, secrets):
         if "imports" in wanted:
-            trains = "train" in wanted or "rollout" in wanted  # which executes what a step imports
             with timed("imports"):
-                report.imports = _run_imports(prepared, record, notify, also_executed=not trains)
+                report.imports = _run_imports(prepared, record, notify)
         if "layout" in wanted:
             with timed("layout"):
                 report.layout = _run_layout(prepared, record, notify)
     with end_recorded(record.folder, secrets):  # each attempt locks it
         if "train" in wanted:
             with timed("train"):
-                report.train = rehearse_train(prepared, record, screen)
+                report.train = rehearse_training(prepared, record, screen)
     with record.locked(), end_recorded(record.folder, secrets):
         if "rollout" in wanted:
             report.rollout = {}
             for case in chosen.cases:
                 of_case = _new_record(prepared, f"rollout, {case}", f".{case}")
                 with timed(f"rollout, {case} parallel"), end_recorded(of_case.folder, secrets):
-                    report.rollout[case] = rehearse_rollout(prepared, of_case, case, screen)
+                    report.rollout[case] = rehearse_training(prepared, of_case, screen, case)
         _complete(report, prepared, notify)
         write_atomically(record.folder / "rehearsal.json", dump(report.to_json()).encode())
     return report
@@ -113,9 +105,7 @@ def _complete(report: RehearsalReport, prepared: Prepared, notify: Notify) -> No
         report.changed_files = [f"{drift.kind} {drift.path}" for drift in again.drift]
     hooks, standins = _usage(report)
     report.standins = dict(standins)
-    usage = [folder for part in report.train_parts() for folder in part.usage]
-    engine = any(part.engine for part in report.train_parts())
-    report.differences = differences(prepared, _patched_files(prepared), usage, engine=engine)
+    report.differences = differences(prepared, engine=any(part.engine for part in report.train_parts()))
     report.patches = patch_uses(prepared.report, hooks if report.train_parts() else None)
 
 
@@ -171,81 +161,16 @@ def _is_taken(runs: Path, name: str) -> bool:
     return os.path.lexists(runs / name)
 
 
-def _run_imports(
-    prepared: Prepared, record: RunRecord, notify: Notify, *, also_executed: bool
-) -> ImportReport:
-    code = prepared.paths.code
+def _run_imports(prepared: Prepared, record: RunRecord, notify: Notify) -> ImportReport:
+    code, entry = prepared.paths.code, prepared.recipe.trainer.module
     return rehearse_imports(
         code,
-        patched_packages(prepared),
+        entry,
+        required_modules(code, prepared.recipe, prepared.report),
         Path(prepared.interpreter.path),
-        _environment(prepared, record, npu=(code / "mindspeed").is_dir()),  # as the list, for all recipes
-        expected_failures(prepared.report),
+        _environment(prepared, record, npu=(code / "mindspeed").is_dir()),
         notify,
-        executed=executed_modules(code, prepared.recipe.trainer.module) if also_executed else (),
-        entry=prepared.recipe.trainer.module,
     )
-
-
-def patched_packages(prepared: Prepared) -> list[str]:
-    """Return the packages to import: the trainer's, the runtime, and patched folders of other packages.
-
-    All 900 modules of vLLM would take ten minutes. Where no patch changes what a trainer's script imports, as in
-    Pai-Megatron-Patch, all of that is imported.
-    """
-    touched = _patched_files(prepared)
-    trainer = prepared.recipe.trainer
-    whole = {trainer.module.partition(".")[0], RUNTIME}
-    of_classes = {dotted.partition(".")[0] for dotted in trainer.sections.values()}
-    whole |= of_classes
-    folders = {Path(file).parent for file in touched if file.endswith(".py") and len(Path(file).parts) > 1}
-    found = {folder.parts[0] if folder.parts[0] in whole else ".".join(folder.parts) for folder in folders}
-    code = prepared.paths.code
-    packages = {
-        name
-        for name in found | of_classes | {RUNTIME}
-        if (code / name.replace(".", "/") / "__init__.py").is_file()
-    }
-    imported = _script_and_imports(code, trainer.module)
-    patched = {name.partition(".")[0] for name in packages}
-    return sorted(packages if imported & patched else packages | imported)
-
-
-def _patched_files(prepared: Prepared) -> list[str]:
-    """Return the patched files as paths in the tree."""
-    return [
-        file
-        for component, patch in prepared.lock.patches()
-        for file in _paths_in_tree(prepared, component, patch.files)
-    ]
-
-
-def _script_and_imports(code: Path, module: str) -> set[str]:
-    """Return a trainer that is a script outside packages, and the tree's packages it imports; else an empty set."""
-    script = (code / module.replace(".", "/")).with_suffix(".py")
-    if any((folder / "__init__.py").is_file() for folder in script.parents) or not script.is_file():
-        return set()
-    tree = syntax_tree(read_source(script) or b"") or ast.Module([], [])
-    imported = {name.partition(".")[0] for node in ast.walk(tree) for name in _imported_names(node)}
-    return {module, *(name for name in imported if (code / name).is_dir())}
-
-
-def _imported_names(node: ast.AST) -> list[str]:
-    if isinstance(node, ast.Import):
-        return [alias.name for alias in node.names]
-    return [node.module] if isinstance(node, ast.ImportFrom) and node.module and not node.level else []
-
-
-def _paths_in_tree(prepared: Prepared, component: str, files: tuple[str, ...]) -> list[str]:
-    """Return the paths of a component's files in the code folder."""
-    takes = prepared.lock.components[component].take if component in prepared.lock.components else ()
-    paths = []
-    for file in files:
-        for take in takes:
-            if take.path == "." or file == take.path or file.startswith(take.path + "/"):
-                rest = file if take.path == "." else file[len(take.path) :].lstrip("/")
-                paths.append("/".join(part for part in ("" if take.to == "." else take.to, rest) if part))
-    return paths if takes else list(files)
 
 
 def _run_layout(prepared: Prepared, record: RunRecord, notify: Notify) -> LayoutReport:

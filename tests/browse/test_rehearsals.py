@@ -228,7 +228,13 @@ def test_a_rehearsal_of_an_older_npu_rl_that_was_killed_has_left_its_lock(runs: 
     ("data", "failed"),
     [
         (
-            {"ok": False, "imports": {"ok": False, "newly_failing": [{"module": "m", "cause": "c"}]}},
+            {
+                "ok": False,
+                "imports": {
+                    "ok": False,
+                    "failures": [{"module": "m", "cause": "c", "fault": True}, {"module": "n"}],
+                },
+            },
             ("imports: m: c",),
         ),
         ({"ok": False, "rollout": {"tensor": {"ok": False, "failure": "x\ny"}}}, ("rollout, tensor: x\\ny",)),

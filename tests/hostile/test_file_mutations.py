@@ -10,7 +10,6 @@ import shutil
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -325,9 +324,6 @@ def a_source_tree(folder: Path, m: Mutator) -> None:
     from npu_rl.recipes.trainer_code.source_index import SourceIndex
     from npu_rl.recipes.trainer_keys.open_sections import OpenSections
     from npu_rl.rehearsal.executed_modules import executed_modules
-    from npu_rl.rehearsal.import_check.changed_places import changed_places
-    from npu_rl.rehearsal.import_check.patching_modules import patching_modules
-    from npu_rl.rehearsal.run_differences.device_branches import BranchFacts, device_branches
 
     managers = fresh(folder) / "verl" / "workers" / "reward_manager"
     managers.mkdir(parents=True)
@@ -366,15 +362,6 @@ def a_source_tree(folder: Path, m: Mutator) -> None:
         OpenSections(index).names_in(section)
     index.fields("verl.workers.reward_manager.naive.B")
     executed_modules(folder, "verl.workers.reward_manager.naive")
-    device_branches(
-        folder,
-        ["verl/workers/reward_manager/naive.py", "verl/envs.py"],
-        BranchFacts("cpu"),
-        BranchFacts("npu"),
-    )
-    hunk = {"root": "code", "file": "verl/envs.py", "state": "in place", "line": 3, "lines": [["+", "x"]]}
-    changed_places(folder, SimpleNamespace(hunks=[{**hunk, "component": "c", "patch": "p"}]))  # type: ignore[arg-type]
-    patching_modules(folder, ["verl"], ["verl.envs.X"], "npu")
     environment_faults({"VERL_NOBODY": "1"}, folder)
 
 

@@ -91,7 +91,7 @@ def test_workers_without_a_place_for_the_standin_are_refused_and_left_out_of_all
     without = prepared(tmp_path, {"verl/workers/engine_workers.py": ""})
     for level in ("train", "quick"):
         with pytest.raises(
-            RecipeError, match=r"(?s)can.t rehearse the workers of quickstart.*fsdp_workers\.py"
+            RecipeError, match=r"The stand-in for the rollout is made for .*fsdp_workers\.py"
         ) as caught:
             choose_levels(without, level)
         assert caught.value.where
@@ -144,20 +144,18 @@ def test_a_vllm_without_standins_leaves_the_level_train_and_the_trainings_groups
 
 def test_megatron_without_mindspeed_trains_at_no_level(tmp_path: Path) -> None:
     files = {name: text for name, text in with_vllm("0.9.1").items() if not name.startswith("mindspeed")}
-    with pytest.raises(RecipeError, match="the Megatron backend only with MindSpeed in the tree"):
+    with pytest.raises(RecipeError, match="only with MindSpeed in the tree"):
         choose_levels(prepared(tmp_path, files, FLAGSHIP), "train")
     assert choose_levels(prepared(tmp_path, {}, FLAGSHIP), "all").left_out[0].what == "train"
 
 
 def test_a_trainer_with_workers_of_its_own_has_the_engine_at_the_level_train(tmp_path: Path) -> None:
     cann = prepared(tmp_path, with_vllm("0.9.1"), "deepseek-v3-cann-256die")
-    with pytest.raises(
-        RecipeError, match=r"(?s)can't rehearse the trainer verl\.trainer\.main_ppo_npu.*train"
-    ):
+    with pytest.raises(RecipeError, match="a resharding of their own: --rehearse=train"):
         choose_levels(cann, "rollout")
 
 
 def test_the_parts_that_the_engine_needs_are_named(tmp_path: Path) -> None:
     files = {name: text for name, text in with_vllm("0.9.1").items() if "rollout_offload" not in name}
-    with pytest.raises(RecipeError, match="does not have: npu_rl_runtime/rollout_offload"):
+    with pytest.raises(RecipeError, match="does not have npu_rl_runtime/rollout_offload"):
         choose_levels(prepared(tmp_path, files, FLAGSHIP), "rollout")

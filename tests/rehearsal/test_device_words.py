@@ -1,13 +1,10 @@
-"""What a rehearsal says of the recipe's device, and what it imports of a trainer that is a script in no package."""
+"""What a rehearsal's report says of the recipe's device, and of random weights."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 
 from npu_rl.rehearsal.rehearsal_report import RehearsalReport, TrainPart
-from npu_rl.rehearsal.rehearse import _script_and_imports
 
 
 @pytest.mark.parametrize(
@@ -23,19 +20,6 @@ def test_the_report_speaks_of_the_recipes_device(device: str, named: tuple[str, 
     text = report.text()
     assert f"only {named[1]} can show:" in text and not_named not in text
     assert any(line.startswith(named[0]) for line in report.to_json()["only_an_npu_can_show"])
-
-
-def test_a_script_in_no_package(tmp_path: Path) -> None:
-    for name in ("verl", "verl_patch", "examples"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "examples/entry.py").write_text(
-        "import os\nimport ray\ndef main():\n    from verl.x import y\n    import verl_patch.z\n"
-    )
-    found = _script_and_imports(tmp_path, "examples.entry")
-    assert found == {"examples.entry", "verl", "verl_patch"}
-    (tmp_path / "examples/__init__.py").write_text("")
-    assert _script_and_imports(tmp_path, "examples.entry") == set()
-    assert _script_and_imports(tmp_path, "verl.trainer.main_ppo") == set()
 
 
 @pytest.mark.parametrize("engine", [False, True])

@@ -1,4 +1,4 @@
-"""Every module is imported on its own in a real process, whatever it does there."""
+"""What a run imports is imported module by module in a real process, whatever it does there."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from npu_rl.common.errors import NpuRlError
 from npu_rl.common.process import RUN_VARIABLE
-from npu_rl.rehearsal.level_imports import ImportReport, read_expected, rehearse_imports
-from tests.support import ROOT
+from npu_rl.recipes.recipe.load_recipe import load_recipe
+from npu_rl.rehearsal.level_imports import ImportReport, cause_of, rehearse_imports, required_modules
+from tests.code_trees import lay as lay_files
 from tests.training.processes import FORKS, lives, new_id, wait_for
 
 pytestmark = [pytest.mark.second, pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")]
@@ -23,55 +26,68 @@ pytestmark = [pytest.mark.second, pytest.mark.skipif(sys.platform != "linux", re
 TRIES = "try:\n    import no_such_package\nexcept ImportError"
 MODULES = {
     "__init__": "",
+    "entry": "import p.inner",
     "good": "from p import helper\nX = helper.X",
     "helper": "X = 1",
-    "space/inner": "import json",
+    "space/part": "import json",
     "absent": "import no_such_package.part",
     "absent_too": "from p.absent import x",
     "wrapped": f"{TRIES} as e:\n    raise RuntimeError('please install it') from e",
     "wrapped_silently": f"{TRIES}:\n    raise RuntimeError('please install it')",
     "optional": f"{TRIES}:\n    no_such_package = None",
+    "goes_on": f"{TRIES}:\n    no_such_package = None\nX = no_such_package.jit",
+    "goes_wrong": f"{TRIES}:\n    pass\nX = undefined",
     "second_choice": f"{TRIES}:\n    import another_absent",
     "older_choice": f"{TRIES}:\n    import p.never_was",
     "lost": "import p.never_was",
     "lost_below": "from p.helper.deeper import y",
+    "elsewhere": "import q.bridge",
     "built": "import p._C",
     "misnamed": "from p.helper import Y",
     "newer": "from json.decoder import JSONNewerDecoder",
+    "inner": "X = 1\nimport p.outer\nZ = p.outer.Y",
+    "outer": "from p.inner import X\nY = X",  # can't be the first that is imported
+    "unsupported": "class NoCpuVersion(NotImplementedError):\n    pass\nraise NoCpuVersion('x has none')",
     "strange": "class Odd(Exception):\n    def __str__(self):\n        raise ValueError\nraise Odd",
-    "address": "raise TypeError(f'not {object()}')",
     "path": "raise OSError(f'no {__file__}')",
     "leaves": "import sys\nsys.exit('enough')",
-    "leaves_well": "import sys\nsys.exit()",
     "vanishes": "import os\nprint('last words', flush=True)\nos._exit(4)",
     "crashes": "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)",
     "interrupts": "raise KeyboardInterrupt",
-    "hangs": "import time\nwhile True:\n    time.sleep(60)",
     "stuck": "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True:\n    pass",
     "prints": "import sys\nfor _ in range(3000):\n    print('x' * 1000)\n    print('y' * 1000, file=sys.stderr)",
-    "prints_for_ever": "while True:\n    print('x' * 10000)",
     "closes": "import os\nos.closerange(3, 256)",
     "reads": "import sys\nassert sys.stdin.read() == ''",
     "writes": "open('left_here', 'w').write('x')",
     "changes": "import p.helper\np.helper.X = 2\nimport sys\nsys.path.clear()",
 }
-CAUSES = {
+FAULTS = {
     "ImportError: cannot import name 'Y' from 'p.helper'": ["misnamed"],
     "KeyboardInterrupt": ["interrupts"],
+    "NameError: name 'undefined' is not defined": ["goes_wrong"],
     "OSError: no p/path.py": ["path"],
     "Odd": ["strange"],
-    "TypeError: not <object object at 0x…>": ["address"],
-    "exited 0": ["leaves_well"],
-    "exited 1": ["closes", "leaves"],
+    "SystemExit: enough": ["leaves"],
     "exited 4": ["vanishes"],
-    "hung": ["hangs", "prints_for_ever", "stuck"],
-    "needs another_absent": ["second_choice"],
-    "needs json.decoder.JSONNewerDecoder": ["newer"],
-    "needs no_such_package": ["absent", "absent_too", "older_choice", "wrapped", "wrapped_silently"],
-    "needs p._C": ["built"],
+    "hung": ["stuck"],
     "signal 11": ["crashes"],
     "the tree lacks p.helper.deeper": ["lost_below"],
     "the tree lacks p.never_was": ["lost"],
+}
+NOT_PROVEN = {
+    "NoCpuVersion: x has none": ["unsupported"],
+    "needs another_absent": ["second_choice"],
+    "needs json.decoder.JSONNewerDecoder": ["newer"],
+    "needs no_such_package": [
+        "absent",
+        "absent_too",
+        "goes_on",
+        "older_choice",
+        "wrapped",
+        "wrapped_silently",
+    ],
+    "needs p._C": ["built"],
+    "needs q.bridge": ["elsewhere"],  # q has no __init__.py
 }
 
 
@@ -90,28 +106,32 @@ def snapshot(folder: Path) -> dict[str, tuple[int, int]]:
     }
 
 
+def imported(code: Path, entry: str, environment: Mapping[str, str], limit: float = 60.0) -> ImportReport:
+    names = sorted(".".join(file.relative_to(code).with_suffix("").parts) for file in code.glob("p/**/*.py"))
+    modules = [name.removesuffix(".__init__") for name in names]
+    return rehearse_imports(
+        code, entry, modules, Path(sys.executable), environment, lambda _: None, limit=limit
+    )
+
+
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[ImportReport, Path, bool]:
     code = lay(tmp_path_factory.mktemp("code"), MODULES)
+    (code / "q").mkdir()
     before = snapshot(code)
     environment = {"PATH": os.environ["PATH"], "HOME": str(code.parent), RUN_VARIABLE: new_id()}
-    told: list[str] = []
-    found = rehearse_imports(code, ["p"], Path(sys.executable), environment, None, told.append, limit=4.0)
-    assert told == [f"importing {len(MODULES)} modules of p, each on its own"]
+    found = imported(code, "p.entry", environment, 8.0)
     return found, code, snapshot(code) == before
 
 
-def test_failures_are_grouped_by_cause(report: tuple[ImportReport, Path, bool]) -> None:
-    found = {
-        cause: sorted(module.removeprefix("p.") for module in modules)
-        for cause, modules in report[0].causes.items()
-    }
-    assert found == {cause: sorted(modules) for cause, modules in CAUSES.items()}
-
-
-def test_everything_else_was_imported(report: tuple[ImportReport, Path, bool]) -> None:
-    failing = sum(len(modules) for modules in CAUSES.values())
-    assert (report[0].modules, report[0].imported) == (len(MODULES), len(MODULES) - failing)
+def test_faults_are_told_from_missing_packages(report: tuple[ImportReport, Path, bool]) -> None:
+    for fault, expected in ((True, FAULTS), (False, NOT_PROVEN)):
+        found: dict[str, list[str]] = {}
+        for one in report[0].failures:
+            if one.fault is fault:
+                found.setdefault(one.cause, []).append(one.module.removeprefix("p."))
+        assert found == expected
+    assert (report[0].modules, report[0].ok) == (len(MODULES), False)
 
 
 def test_nothing_is_written_into_the_tree(report: tuple[ImportReport, Path, bool]) -> None:
@@ -124,66 +144,61 @@ def test_failures_say_where(report: tuple[ImportReport, Path, bool]) -> None:
     assert failures["p.absent_too"].where == "p/absent.py:1"
     assert failures["p.vanishes"].message == "last words"
     assert failures["p.path"].where == "p/path.py:1"
+    lines = report[0].lines()
+    assert "FAILED p.path: OSError: no p/path.py at p/path.py:1" in lines
+    assert "FAILED p.vanishes: exited 4: last words" in lines
+    assert json.loads(json.dumps(report[0].to_json()))["failures"][0]["fault"] is True
 
 
-def test_modules_of_other_packages_that_a_step_executes_are_imported_and_fail_only_by_a_fault(
+@pytest.mark.parametrize("name", ["vllm._moe_C", "megatron.core.datasets.helpers_cpp", "vllm._version"])
+def test_what_only_a_build_creates_is_a_package_that_is_missing(name: str) -> None:
+    found: dict[str, Any] = {"outcome": "raised", "type": "ModuleNotFoundError", "text": "", "missing": name}
+    assert cause_of({**found, "in_tree": True}) == f"needs {name}"
+    assert cause_of({**found, "missing": "verl.CamelC", "in_tree": True}) == "the tree lacks verl.CamelC"
+
+
+def test_a_trainer_that_lacks_a_package_is_a_fault(tmp_path: Path, environment: Mapping[str, str]) -> None:
+    code = lay(tmp_path / "code", {"__init__": "", "entry": "import no_such_package"})
+    found = imported(code, "p.entry", environment)
+    assert [(one.module, one.cause, one.fault) for one in found.failures] == [
+        ("p.entry", "needs no_such_package", True)
+    ]
+
+
+TREE = {
+    "own/train.py": "def main():\n    from own.workers import Worker\n",
+    "own/workers.py": "import engine.core",
+    "own/never.py": "",
+    "own/data.py": "",
+    "engine/__init__.py": "",
+    "engine/core.py": "",
+    "engine/patched.py": "",
+    "engine/two-words.py": "",
+    "npu_rl_runtime/__init__.py": "",
+    "npu_rl_runtime/used.py": "",
+    "setup.py": "",
+}
+
+
+def test_what_has_to_import_is_the_trainer_what_a_step_imports_what_patches_change_and_the_runtime(
     tmp_path: Path,
 ) -> None:
-    """A package that the rehearsal's extras don't have is no fault; the committed list is about the packages alone."""
-    code = lay(tmp_path / "code", {"__init__": "", "good": ""})
-    for name, text in {
-        "fine": "",
-        "lacks": "import no_such_package",
-        "wrong": "raise ValueError('x')",
-    }.items():
-        (code / f"{name}.py").write_text(text)
-    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), RUN_VARIABLE: new_id()}
-    told: list[str] = []
-    found = rehearse_imports(
-        code,
-        ["p"],
-        Path(sys.executable),
-        environment,
-        {},
-        told.append,
-        executed=["p.good", "fine", "lacks", "wrong"],
+    lay_files(tmp_path, TREE)
+    recipe = load_recipe("quickstart").recipe
+    trainer = recipe.trainer.model_copy(
+        update={"module": "own.train", "sections": {"data": "own.data.Config"}}
     )
-    assert told == ["importing 2 modules of p and 3 others that a step executes, each on its own"]
-    assert (found.modules, found.executed) == (5, 3)
-    assert [failure.module for failure in found.newly_failing] == ["wrong"]
-    assert found.lines()[0] == "3 of 5 modules import: of p and 3 that a step executes"
+    changed = {"engine/patched.py": "in place", "own/never.py": "superseded", "gone.py": "in place"}
+    changed |= dict.fromkeys(("engine/two-words.py", "setup.py", "engine/notes.txt"), "in place")
+    hunks = [{"root": "code", "file": file, "state": state} for file, state in changed.items()]
+    report: Any = SimpleNamespace(receipt=SimpleNamespace(hunks=hunks))
+    assert required_modules(tmp_path, recipe.model_copy(update={"trainer": trainer}), report) == [
+        *("engine.core", "engine.patched", "npu_rl_runtime.used"),
+        *("own.data", "own.train", "own.workers"),
+    ]
 
 
-def test_a_module_that_a_step_executes_may_need_another_before_it(tmp_path: Path) -> None:
-    """As Megatron-core 0.8's: `outer` and `inner` import each other, and only `inner` first works."""
-    code = lay(tmp_path / "code", {"__init__": "", "main": "import inner"})
-    (code / "inner.py").write_text("X = 1\nimport outer\nZ = outer.Y")
-    (code / "outer.py").write_text("from inner import X\nY = X")
-    (code / "never.py").write_text("raise ValueError('x')")
-    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), RUN_VARIABLE: new_id()}
-    found = rehearse_imports(
-        code,
-        ["p"],
-        Path(sys.executable),
-        environment,
-        {},
-        lambda _: None,
-        executed=["inner", "outer", "never"],
-        entry="p.main",
-    )
-    assert [failure.module for failure in found.failures] == ["never"]
-
-
-def test_the_report_is_json_and_lines(report: tuple[ImportReport, Path, bool]) -> None:
-    said = json.loads(json.dumps(report[0].to_json()))
-    assert said["causes"]["signal 11"] == {"fault": True, "modules": ["p.crashes"], "where": None}
-    assert not said["ok"]
-    assert report[0].lines()[0] == f"{report[0].imported} of {len(MODULES)} modules import: of p"
-
-
-def test_what_a_module_starts_does_not_live_on(
-    tmp_path: Path, python: Path, environment: Mapping[str, str]
-) -> None:
+def test_what_a_module_starts_does_not_live_on(tmp_path: Path, environment: Mapping[str, str]) -> None:
     note = tmp_path / "pid"
     starts = (
         "import subprocess, sys\n"
@@ -191,14 +206,13 @@ def test_what_a_module_starts_does_not_live_on(
         f"open({str(note)!r}, 'w').write(str(child.pid))"
     )
     code = lay(tmp_path / "code", {"__init__": "", "starts": starts})
-    found = rehearse_imports(code, ["p"], python, environment, None, lambda _: None)
-    assert found.ok
+    assert imported(code, "p", environment).ok
     wait_for(lambda: not lives(int(note.read_text())), "the end of what the module started")
 
 
 def _import_until_interrupted(code: Path, environment: dict[str, str]) -> None:
     with contextlib.suppress(KeyboardInterrupt):
-        rehearse_imports(code, ["p"], Path(sys.executable), environment, None, lambda _: None)
+        imported(code, "p", environment)
 
 
 def test_an_interrupted_import_leaves_no_fork(tmp_path: Path) -> None:
@@ -216,33 +230,25 @@ def test_an_interrupted_import_leaves_no_fork(tmp_path: Path) -> None:
     wait_for(lambda: not lives(int(note.read_text())), "the end of the fork")
 
 
-def test_a_relative_tree_and_a_path_already_given_are_the_same(
-    tmp_path: Path, python: Path, environment: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lay(tmp_path / "code", {"__init__": "", "good": "import p"})
-    monkeypatch.chdir(tmp_path)
-    given = {**environment, "PYTHONPATH": str(tmp_path / "code")}
-    assert rehearse_imports(Path("code"), ["p"], python, given, None, lambda _: None).imported == 2
-
-
 def test_an_interpreter_that_cannot_begin_is_an_error(tmp_path: Path, environment: Mapping[str, str]) -> None:
     code = lay(tmp_path / "code", {"__init__": ""})
     broken = tmp_path / "python"
     broken.write_text("#!/bin/sh\necho no such library >&2\nexit 127\n")
     broken.chmod(0o755)
     with pytest.raises(NpuRlError, match="did not finish") as caught:
-        rehearse_imports(code, ["p"], broken, environment, None, lambda _: None)
+        rehearse_imports(code, "p", ["p"], broken, environment, lambda _: None)
     assert caught.value.why == "no such library"
 
 
 @pytest.mark.rehearsal
-def test_part_of_the_real_tree_fails_only_as_the_committed_list_says(
-    code_tree: Path, python: Path, environment: Mapping[str, str]
-) -> None:
+def test_part_of_the_real_tree_imports(code_tree: Path, environment: Mapping[str, str]) -> None:
     pytest.importorskip("ray")
-    listed = ROOT / "manifests" / "quickstart.imports.yaml"
-    expected = read_expected(listed.read_text(encoding="utf-8"), listed.name)
-    packages = ["verl.trainer", "verl.single_controller", "verl.utils.reward_score", "npu_rl_runtime"]
-    found = rehearse_imports(code_tree, packages, python, environment, expected, lambda _: None)
-    assert found.ok, found.lines()
-    assert found.modules > 40
+    entry = "verl.trainer.main_ppo"
+    modules = [
+        entry,
+        "verl.workers.fsdp_workers",
+        "verl.trainer.ppo.ray_trainer",
+        "verl.single_controller.ray",
+    ]
+    found = rehearse_imports(code_tree, entry, modules, Path(sys.executable), environment, lambda _: None)
+    assert not found.failures, found.lines()

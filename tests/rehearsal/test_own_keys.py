@@ -1,4 +1,4 @@
-"""Rehearsing a recipe whose trainer's keys are its own: which levels, by which sizes, and with which packages."""
+"""Rehearsing a recipe whose trainer's keys are its own: which levels, by which sizes."""
 
 from __future__ import annotations
 
@@ -82,10 +82,6 @@ def test_levels_that_train_are_refused_with_the_reason(fake: FakeRun, level: str
 def test_all_levels_are_those_that_are_possible(fake: FakeRun) -> None:
     assert choose_levels(fake.prepared([]), "all").levels == ("imports",)
     assert choose_levels(fake.prepared([], [LAYOUT]), "all").levels == ("imports", "layout")
-
-
-def test_the_packages_of_its_classes_are_imported(fake: FakeRun) -> None:
-    assert "own" in rehearse.patched_packages(fake.prepared([]))
 
 
 def test_the_environment_is_that_of_a_cpu(fake: FakeRun) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import venv
@@ -15,7 +16,7 @@ from npu_rl.common.bundled import bundled_manifests
 from npu_rl.common.interpreter import Interpreter
 from npu_rl.common.printable import one_line
 from npu_rl.common.yaml_documents.finding import Severity, file_finding
-from npu_rl.rehearsal.import_check.import_report import InterpreterReport
+from npu_rl.rehearsal.import_check.check_imports import InterpreterReport
 from npu_rl.rehearsal.import_check.locked_packages import package_findings
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.pylocks.pylock_file import read_pylock
@@ -69,21 +70,12 @@ def told(found: dict[str, Any], rule: str) -> list[str]:
     return [f"{one['where']}: {one['message']}" for one in found["findings"] if one["rule"] == rule]
 
 
-def test_a_tree_alone_is_found_and_its_patches_are_in_place(
-    stack: Stack, paths: WorkspacePaths, python: Path
-) -> None:
+def test_a_tree_alone_is_found(stack: Stack, paths: WorkspacePaths, python: Path) -> None:
     code, found = imports(stack, paths, python)
     assert (code, found["ok"]) == (0, True)
-    assert found["modules"] == sum(1 for _ in modules(paths.code))
-    assert found["places"] == {"patched": 2}  # alpha.core and alpha.added
     assert found["locked_packages"] is None
     assert told(found, "no-pylock")
     assert not list(paths.root.rglob("__pycache__"))
-
-
-def modules(code: Path) -> Any:
-    names = (file.relative_to(code).with_suffix("").parts for file in code.rglob("*.py"))
-    return (parts for parts in names if all(part.isidentifier() for part in parts))
 
 
 def test_a_second_copy_and_a_module_that_comes_from_elsewhere_are_named(
@@ -102,17 +94,16 @@ def test_a_second_copy_and_a_module_that_comes_from_elsewhere_are_named(
     assert told(found, "module-elsewhere") == [
         f"gamma: resolves to {site(python) / 'gamma.py'}, not to the tree"
     ]
-    assert told(found, "module-twice") == [
-        f"alpha: a second copy is at {site(python) / 'alpha'}, with 2 of the tree's modules"
-    ]
+    assert told(found, "module-twice") == [f"alpha: a second copy is at {site(python) / 'alpha'}"]
 
 
 def test_a_regular_package_takes_the_place_of_a_namespace_of_the_tree(
     stack: Stack, paths: WorkspacePaths, python: Path
 ) -> None:
+    from npu_rl.common.process import RUN_VARIABLE
     from npu_rl.common.python_roots import INJECTED
     from npu_rl.rehearsal.child_process import run_child
-    from npu_rl.rehearsal.import_check.place_check import child_variables
+    from tests.training.processes import new_id
 
     tree = python.parent.parent / "code"
     for name in ("tools/convert.py", "tools/deep/one.py", "wide/part.py"):
@@ -123,13 +114,15 @@ def test_a_regular_package_takes_the_place_of_a_namespace_of_the_tree(
         (site(python) / name).write_text("")
     _, *lines = run_child(
         "sources",
-        {"modules": ["tools.convert", "tools.deep.one", "wide.part"]},
-        code=tree, python=python, environment=child_variables({}, [INJECTED, tree]), limit=60.0,
-    )  # fmt: skip
+        {},
+        code=tree,
+        python=python,
+        environment={"PYTHONPATH": os.pathsep.join(map(str, (INJECTED, tree))), RUN_VARIABLE: new_id()},
+        limit=60.0,
+    )
     assert lines == [
-        {"elsewhere": "tools.convert", "place": None},
-        {"elsewhere": "tools.deep.one", "place": None},
-        {"copy": "wide", "place": str(site(python) / "wide"), "modules": 1},
+        {"elsewhere": "tools", "place": str(site(python) / "tools/__init__.py")},
+        {"copy": "wide.part", "place": str(site(python) / "wide/part.py")},
     ]
 
 
@@ -205,12 +198,13 @@ def test_forbidden_packages_are_named_per_device(manifest: str, package: str, na
     assert named in one.message
 
 
-def test_the_text_shows_errors_first_and_cuts_what_repeats() -> None:
-    findings = [file_finding("n", Severity.NOTE, "here", "a note")]
-    findings += [file_finding("e", Severity.ERROR, "there", f"fault\n{n}") for n in range(10)]
-    lines = InterpreterReport("/p", 3, None, {}, (), tuple(findings)).lines()
+def test_the_text_cuts_what_repeats() -> None:
+    findings = [file_finding("e", Severity.ERROR, "there", f"fault\n{n}") for n in range(10)]
+    findings.append(file_finding("n", Severity.NOTE, "here", "a note"))
+    lines = InterpreterReport("/p", 3, tuple(findings)).lines()
     assert lines[:2] == [one_line("error[e] fault\n0"), "  at there"]
-    assert (lines[16], lines[-1]) == ("2 more [e] (--json lists all)", "imports: 10 errors")
-    assert InterpreterReport("/p", 3, None, {"patched": 2}, (), ()).lines()[-1] == "imports: all as locked"
-    unseen = InterpreterReport("/p", 3, None, {"patched": 1, "unseen": 1}, (), ())
-    assert unseen.lines()[-1] == "imports: no error, but 1 patched place not proven"
+    assert (lines[16], lines[-1]) == (
+        "2 more [e] (--json lists all)",
+        "imports by /p, 3 locked packages compared: 10 errors",
+    )
+    assert InterpreterReport("/p", None, ()).lines() == ["imports by /p: as locked"]

@@ -1,38 +1,74 @@
-"""`verify --imports`: the origin of modules, conflicting packages, and places changed by patching at import."""
+"""`verify --imports`: where an interpreter finds a tree's modules, and its packages compared with the manifest's."""
 
 from __future__ import annotations
 
+import os
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from npu_rl.common.errors import HostError
 from npu_rl.common.interpreter import Interpreter
+from npu_rl.common.printable import counted, one_line
+from npu_rl.common.process import RUN_VARIABLE
 from npu_rl.common.python_roots import INJECTED
 from npu_rl.common.yaml_documents.finding import Finding, Severity, file_finding
 from npu_rl.rehearsal.child_process import run_child
-from npu_rl.rehearsal.import_check.changed_places import changed_places
-from npu_rl.rehearsal.import_check.import_report import InterpreterReport
 from npu_rl.rehearsal.import_check.locked_packages import package_findings
-from npu_rl.rehearsal.import_check.place_check import (
-    TITLE,
-    child_variables,
-    look_at_places,
-    standin_roots,
-)
-from npu_rl.rehearsal.level_imports import expected_failures
-from npu_rl.rehearsal.tree_modules import modules_of
-from npu_rl.stack.sources.progress import Notify
 from npu_rl.workspace.folder.receipt import bundled_manifest
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from npu_rl.workspace.packages.install_command import InstallPython, install_command
 from npu_rl.workspace.verification.verify import Report
 
-_LOOK_LIMIT = 120.0  # seconds to look for every module; 3,000 of them take 0.5 s on a local disk
+_SHOWN = 8  # findings of one rule that the text shows
+_LIMIT = 120.0  # seconds to look for every module; 3,000 of them take 0.5 s on a local disk
 
 
-def check_imports(paths: WorkspacePaths, report: Report, python: str, notify: Notify) -> InterpreterReport:
-    """Check a verified workspace's imports with an interpreter, without writing to the tree.
+@dataclass(frozen=True)
+class InterpreterReport:
+    """The findings on an interpreter and a tree.
+
+    Attributes:
+        python: The interpreter's path, with its version.
+        locked: Number of packages in the committed lock of packages; None if there is none for this interpreter.
+        findings: Errors and notes, errors first.
+    """
+
+    python: str
+    locked: int | None
+    findings: tuple[Finding, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Return whether the check found no errors."""
+        return not any(found.severity is Severity.ERROR for found in self.findings)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the documented JSON."""
+        findings = [found.to_json() for found in self.findings]
+        return {"ok": self.ok, "python": self.python, "locked_packages": self.locked, "findings": findings}
+
+    def lines(self) -> list[str]:
+        """Return the report as lines of text."""
+        lines: list[str] = []
+        for rule, group in groupby(self.findings, key=lambda one: one.rule):
+            every = list(group)
+            lines += [one_line(line) for one in every[:_SHOWN] for line in one.lines()]
+            if len(every) > _SHOWN:
+                lines.append(f"{len(every) - _SHOWN} more [{rule}] (--json lists all)")
+        compared = "" if self.locked is None else f", {counted(self.locked, 'locked package')} compared"
+        errors = sum(one.severity is Severity.ERROR for one in self.findings)
+        lines.append(
+            f"imports by {self.python}{compared}: {counted(errors, 'error') if errors else 'as locked'}"
+        )
+        return lines
+
+
+def check_imports(paths: WorkspacePaths, report: Report, python: str) -> InterpreterReport:
+    """Check with an interpreter where a verified workspace's modules come from. Nothing of the tree is imported.
 
     Args:
         report: The workspace's verification.
@@ -40,51 +76,30 @@ def check_imports(paths: WorkspacePaths, report: Report, python: str, notify: No
 
     Raises:
         HostError: If it can't be run.
-        NpuRlError: If a child fails as a whole.
+        NpuRlError: If the child fails as a whole.
     """
-    code, lock = paths.code, report.lock
-    tops = _top_level_names(code)
-    modules = modules_of(code, tops)
-    environment = child_variables(lock.env, [INJECTED, code])
+    lock, setup = report.lock, report.receipt.setup
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "NPU_RL_"))}
+    path = os.pathsep.join(map(str, (INJECTED, paths.code)))
+    environment = {**kept, **lock.env, "PYTHONPATH": path, RUN_VARIABLE: uuid.uuid4().hex}
     first, *rest = run_child(
         "sources",
-        {"modules": modules},
-        code=code,
+        {},
+        code=paths.code,
         python=Path(python),
         environment=environment,
-        limit=_LOOK_LIMIT,
-        title=TITLE,
+        limit=_LIMIT,
+        title="The check of imports",
     )
     found = _interpreter(first, python)
-    findings = [*_source_findings(rest, found.path)]
-    manifest = bundled_manifest(report.receipt.setup) or str(report.receipt.setup.get("manifest", ""))
-    into = InstallPython(
-        found.path,
-        found.version,
-        lock.host.get("python"),
-        managed=found.managed,
-    )
-    install = install_command(paths, report.receipt.setup, into).replace("\n", "; ")
-    count, of_packages = package_findings(manifest, lock, found, install)
-    findings += of_packages
-    places = changed_places(code, report.receipt)
-    known = {module for modules in (expected_failures(report) or {}).values() for module in modules}
-    standins = standin_roots(code, lock.device, found)
-    states, of_places = look_at_places(
-        code, tops, places, found.path, lock.device, lock.env, standins, notify, known
-    )
-    findings += of_places
-    names = tuple(root.name for root in standins)
-    return InterpreterReport(
-        f"{found.path} (Python {found.version})", len(modules), count, states, names, tuple(findings)
-    )
-
-
-def _top_level_names(code: Path) -> list[str]:
-    """Return the top-level names of a tree that Python can import: modules, and folders with modules."""
-    found = {path.stem for path in code.glob("*.py")}
-    found |= {path.name for path in code.iterdir() if path.is_dir() and next(path.rglob("*.py"), None)}
-    return sorted(name for name in found if name.isidentifier())
+    into = InstallPython(found.path, found.version, lock.host.get("python"), managed=found.managed)
+    install = install_command(paths, setup, into).replace("\n", "; ")
+    manifest = bundled_manifest(setup) or str(setup.get("manifest", ""))
+    locked, of_packages = package_findings(manifest, lock, found, install)
+    findings = [*_source_findings(rest, found.path), *of_packages]
+    order = list(Severity)
+    findings.sort(key=lambda one: (order.index(one.severity), one.rule))
+    return InterpreterReport(found.shown, locked, tuple(findings))
 
 
 def _interpreter(line: Mapping[str, Any], python: str) -> Interpreter:
@@ -101,7 +116,7 @@ def _source_findings(lines: Sequence[Mapping[str, Any]], python: str) -> Iterato
             what = f"resolves to {place}, not to the tree" if place else "is in the tree, and is not found"
             fix = f"Remove what is there: {python} -m pip uninstall, or from that folder" if place else ""
             yield file_finding("module-elsewhere", Severity.ERROR, name, what, fix)
-        elif "copy" in line:
-            what = f"a second copy is at {line['place']}, with {line['modules']} of the tree's modules"
+        else:
             fix = "Uninstall it: a process without the run's PYTHONPATH would import it"
+            what = f"a second copy is at {line['place']}"
             yield file_finding("module-twice", Severity.ERROR, line["copy"], what, fix)

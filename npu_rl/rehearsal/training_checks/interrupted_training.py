@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from npu_rl.common.errors import NpuRlError
 from npu_rl.recipes.recipe.schema import Recipe
@@ -44,10 +43,6 @@ class Resumed:
     steps: tuple[int, ...]
     metrics: int
     difference: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the comparison as JSON types."""
-        return {**vars(self), "steps": list(self.steps)}
 
     def line(self) -> str:
         """Return the comparison as one line of text."""

@@ -36,10 +36,6 @@ class WeightSyncs:
     untrained: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the syncs as JSON types."""
-        return dict(vars(self))
-
     def lines(self) -> list[str]:
         """Return the compared syncs as text."""
         if not self.syncs:

@@ -37,8 +37,9 @@ def _reasons(part: dict[str, Any]) -> Iterator[str]:
     for check in _objects(part.get("checks")):
         if check.get("ok") is False:
             yield f"{check.get('name')}: {check.get('why')}"
-    for module in _objects(part.get("newly_failing")):
-        yield f"{module.get('module')}: {module.get('cause')}"
+    for module in _objects(part.get("failures")):
+        if module.get("fault") is True:
+            yield f"{module.get('module')}: {module.get('cause')}"
 
 
 def _objects(value: object) -> list[dict[str, Any]]:

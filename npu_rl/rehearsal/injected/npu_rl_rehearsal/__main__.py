@@ -12,7 +12,6 @@ LEVELS = {
     "groups": "layout_groups",
     "model": "layout_model",
     "sources": "module_sources",
-    "places": "patched_places",
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import re
 import sys
 import traceback
@@ -11,7 +13,6 @@ from typing import Any
 
 _TEXT_LIMIT = 300
 _LACKS = re.compile(r"cannot import name '(\w+)' from ")
-_STANDINS = ("torch_npu", "apex", "intel_extension_for_pytorch")
 
 
 class CatchAll:
@@ -36,23 +37,47 @@ def describe_error(problem: BaseException, code: Path) -> dict[str, Any]:
     found: dict[str, Any] = {"type": kind, "text": first_line(root, code), "where": location(root, code)}
     if isinstance(root, ModuleNotFoundError) and root.name:
         found |= {"missing": root.name, "in_tree": in_tree(root.name, code)}
-    elif name := missing_name(root, code):
+    elif name := missing_name(root, code) or package_of_file(root, code, found["where"]):
         found |= {"missing": name, "in_tree": False}
     if isinstance(root, NotImplementedError):
         found["unsupported"] = True  # by a stand-in or this rehearsal, so it is no fault of the tree
-    if isinstance(root, SystemExit):
-        found["status"] = root.code if isinstance(root.code, int) else 0 if root.code is None else 1
     return found
 
 
 def missing_name(problem: BaseException, code: Path) -> str | None:
-    """Return the dotted name missing from an installed package's version; None for the tree's and stand-ins' names."""
+    """Return the dotted name missing from an installed package's version or a stand-in; None for the tree's names."""
     if not isinstance(problem, ImportError) or not problem.name:
         return None
     found = _LACKS.match(str(problem))
-    top = problem.name.partition(".")[0]
-    theirs = not (code / top).is_dir() and top not in _STANDINS
-    return f"{problem.name}.{found[1]}" if found and theirs else None
+    return (
+        f"{problem.name}.{found[1]}"
+        if found and not (code / problem.name.partition(".")[0]).is_dir()
+        else None
+    )
+
+
+def package_of_file(problem: BaseException, code: Path, where: str | None) -> str | None:
+    """Return a package that is not installed and that the failing file imports, which has gone on without it.
+
+    Megatron-core 0.14 decorates with triton.jit where triton is None (fused_indices_converter.py:21@6a6cd47); verl
+    raises ValueError where vLLM has no version (third_party/vllm/__init__.py@v0.5.0).
+    """
+    if where is None or isinstance(problem, ImportError | SyntaxError):
+        return None
+    for node in ast.walk(ast.parse((code / where.rpartition(":")[0]).read_bytes())):
+        if isinstance(node, ast.Import):
+            names = [one.name.partition(".")[0] for one in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            names = [node.module.partition(".")[0]]
+        else:
+            continue
+        bound = {one.asname or one.name.partition(".")[0] for one in node.names}
+        if isinstance(problem, NameError) and problem.name not in bound:
+            continue
+        for name in names:
+            if name not in sys.modules and importlib.util.find_spec(name) is None:
+                return name
+    return None
 
 
 def root_cause(problem: BaseException) -> BaseException:
@@ -81,9 +106,18 @@ def first_choice(problem: BaseException, code: Path) -> BaseException:
 
 
 def in_tree(name: str, code: Path) -> bool:
-    """Return whether a missing module belongs to the tree, because its top-level package is in the tree."""
-    top, _, rest = name.partition(".")
-    return bool(rest) and ((code / top).is_dir() or (code / f"{top}.py").is_file())
+    """Return whether a missing module belongs to the tree: the innermost package around it that exists is there.
+
+    A folder without `__init__.py`, as megatron, may have parts elsewhere (megatron.bridge).
+    """
+    parts = name.split(".")
+    for count in range(len(parts) - 1, 0, -1):
+        place = code.joinpath(*parts[:count])
+        if place.is_dir():
+            return (place / "__init__.py").is_file()
+        if place.with_suffix(".py").is_file():
+            return True
+    return False
 
 
 def first_line(problem: BaseException, code: Path) -> str:

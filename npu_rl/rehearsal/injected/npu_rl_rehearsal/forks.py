@@ -1,17 +1,19 @@
 """Run functions in forks of this process, which contain crashes, exits, hangs and excessive output.
 
-A fork shares what its parent has imported. Its output is captured, its result comes through a pipe, and its process
-group is killed at the end, so that nothing it started remains.
+A fork shares what its parent has imported. Its output and its result go to files of its own, and its process group is
+killed at the end, so that nothing it started remains.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
-import select
+import resource
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -20,6 +22,7 @@ from typing import Any
 from .faults import CatchAll, describe_error
 
 _OUTPUT_LIMIT = 4000  # last bytes of a fork's output that are kept
+_FILE_LIMIT = 256 << 20  # bytes of a file that a fork may write: one may print endlessly
 _POLL_INTERVAL = 0.02  # seconds between checks of the forks
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -47,115 +50,81 @@ def run_forks(
     while waiting or running:
         while waiting and len(running) < at_once:
             running.append(_Fork(*waiting.pop(0), code, limit))
-        select.select([fork.answer for fork in running], [], [], _POLL_INTERVAL)
-        for fork in running:
-            fork.poll()
-        ended = [(fork.name, fork.outcome()) for fork in running if fork.done]
-        running = [fork for fork in running if not fork.done]
-        if grace is not None and any(found["outcome"] != "done" for _, found in ended):
-            for fork in running:
-                fork.shorten_deadline(grace)
-        yield from ended
+        time.sleep(_POLL_INTERVAL)
+        for fork in list(running):
+            found = fork.outcome()
+            if found is None:
+                continue
+            running.remove(fork)
+            if grace is not None and found["outcome"] != "done":
+                for other in running:
+                    other.deadline = min(other.deadline, time.monotonic() + grace)
+            yield fork.name, found
 
 
 class _Fork:
     def __init__(self, name: str, body: Body, code: Path, limit: float) -> None:
         self.name, self.begun = name, time.monotonic()
         self.deadline = self.begun + limit
-        self.done, self.hung, self.status, self.seconds = False, False, 0, 0.0
-        self.answer, answer_end = os.pipe()
-        self.output, output_end = os.pipe()
-        self._run_body = self._output = b""
+        self.folder = Path(tempfile.mkdtemp())
         parent = os.getpid()
         self.pid = os.fork()
         if self.pid == 0:
-            _work_and_exit(body, code, answer_end, output_end, parent)
-        os.close(answer_end)
-        os.close(output_end)
-        os.set_blocking(self.answer, False)
-        os.set_blocking(self.output, False)
+            _work_and_exit(body, code, self.folder, parent)
 
-    def poll(self) -> None:
-        """Read the fork's output, and reap the fork once it has ended or its time is up."""
-        self._drain()
+    def outcome(self) -> dict[str, Any] | None:
+        """Return the outcome once the fork has ended or its time is up, and kill what it started; else None."""
         ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-        self.hung = not ended and time.monotonic() > self.deadline
-        if ended or self.hung:
-            self._kill()
-            self.status = os.waitpid(self.pid, 0)[1]
-            self._drain()
-            os.close(self.answer)
-            os.close(self.output)
-            self.seconds, self.done = time.monotonic() - self.begun, True
-
-    def shorten_deadline(self, seconds: float) -> None:
-        """Limit the fork's remaining time to the given seconds."""
-        self.deadline = min(self.deadline, time.monotonic() + seconds)
-
-    def outcome(self) -> dict[str, Any]:
-        """Return the fork's outcome."""
-        found: dict[str, Any] = {"seconds": round(self.seconds, 2)}
-        answer = json.loads(self._run_body) if self._run_body.endswith(b"\n") else None
-        if self.hung:
+        if not ended and time.monotonic() <= self.deadline:
+            return None
+        # The fork is not reaped yet, so the id of its process group can't be reused.
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # it died before it had its own group
+            os.killpg(self.pid, signal.SIGKILL)
+        os.kill(self.pid, signal.SIGKILL)
+        status = os.waitpid(self.pid, 0)[1]
+        found: dict[str, Any] = {"seconds": round(time.monotonic() - self.begun, 2)}
+        answer = self.folder / "answer"
+        if not ended:
             found["outcome"] = "hung"
-        elif answer is not None:  # the body has ended; what the process did afterwards does not matter
-            found |= answer
-        elif os.WIFSIGNALED(self.status):
-            found |= {"outcome": "signal", "status": os.WTERMSIG(self.status)}
+        elif answer.is_file():  # the body has ended; what the process did afterwards does not matter
+            found |= json.loads(answer.read_text())
+        elif os.WIFSIGNALED(status):
+            found |= {"outcome": "signal", "status": os.WTERMSIG(status)}
         else:
-            found |= {"outcome": "exited", "status": os.WEXITSTATUS(self.status)}
+            found |= {"outcome": "exited", "status": os.WEXITSTATUS(status)}
         if found["outcome"] != "done":
-            found["output"] = self._output.decode("utf-8", "replace")
+            found["output"] = _last_bytes(self.folder / "output").decode("utf-8", "replace")
         return found
 
-    def _kill(self) -> None:
-        # The fork is not reaped yet, so the id of its process group can't be reused.
-        try:
-            os.killpg(self.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):  # it died before it had its own group
-            os.kill(self.pid, signal.SIGKILL)
 
-    def _drain(self) -> None:
-        self._run_body += _available(self.answer)
-        self._output = (self._output + _available(self.output))[-_OUTPUT_LIMIT:]
+def _last_bytes(file: Path) -> bytes:
+    with file.open("rb") as stream:
+        stream.seek(max(0, file.stat().st_size - _OUTPUT_LIMIT))
+        return stream.read()
 
 
-def _available(pipe: int) -> bytes:
-    """Return the data that can be read without waiting, at most 16 MB, since a fork may print endlessly."""
-    chunks = []
-    for _ in range(256):
-        try:
-            chunk = os.read(pipe, 65536)
-        except BlockingIOError:
-            break
-        if not chunk:
-            break
-        chunks.append(chunk)
-    return b"".join(chunks)
-
-
-def _work_and_exit(body: Body, code: Path, answer: int, output: int, parent: int) -> None:
-    """Run in the fork: call the function, send its result, and exit without the parent's exit handlers.
+def _work_and_exit(body: Body, code: Path, folder: Path, parent: int) -> None:
+    """Run in the fork: call the function, write its result, and exit without the parent's exit handlers.
 
     The fork is killed if its parent dies, for nobody else knows its process group: an interrupted level left it behind.
     """
-    status = 1
     try:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # which died before
             return
         os.setsid()
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        for source, target in ((nothing, 0), (output, 1), (output, 2)):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (_FILE_LIMIT, _FILE_LIMIT))
+        output = os.open(folder / "output", os.O_WRONLY | os.O_CREAT)
+        for source, target in ((os.open(os.devnull, os.O_RDONLY), 0), (output, 1), (output, 2)):
             os.dup2(source, target)
         found = _run_body(body, code)
         for stream in (sys.stdout, sys.stderr):
             with CatchAll():
                 stream.flush()
-        os.write(answer, json.dumps(found).encode() + b"\n")
-        status = 0
+        (folder / "unfinished").write_text(json.dumps(found))
+        (folder / "unfinished").rename(folder / "answer")
     finally:
-        os._exit(status)
+        os._exit(1)
 
 
 def _run_body(body: Body, code: Path) -> dict[str, Any]:

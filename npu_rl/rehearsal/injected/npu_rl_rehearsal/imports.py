@@ -27,31 +27,31 @@ BASES = (
 
 
 def run(job: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Import job["modules"], `jobs` at a time and within `limit` seconds each. Yields one line per module.
-
-    Each is imported after the module job["after"], if there is one, whether that can be imported or not.
-    """
+    """Import job["modules"], `jobs` at a time and within `limit` seconds each. Yields one line per module."""
     code = Path(job["code"])
-    _load_bases(code)
-    sys.pycache_prefix, sys.dont_write_bytecode = job["byte_code"], False
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    bodies = {module: partial(_import, module, job["after"]) for module in job["modules"]}
-    for module, found in run_forks(bodies, code=code, limit=job["limit"], at_once=job["jobs"]):
-        yield {"module": module, **found}
-
-
-def _import(module: str, after: str | None) -> dict[str, Any]:
-    if after is not None:
-        with CatchAll():
-            importlib.import_module(after)
-    importlib.import_module(module)
-    return {}
-
-
-def _load_bases(code: Path) -> None:
-    """Import the large libraries that are installed, unless the tree has them."""
     sys.dont_write_bytecode = True
     for name in BASES:
         if not (code / name.partition(".")[0]).exists():
             with CatchAll():
                 importlib.import_module(name)
+    sys.pycache_prefix, sys.dont_write_bytecode = job["byte_code"], False
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    bodies = {module: partial(_import, module, job["entry"]) for module in job["modules"]}
+    for module, found in run_forks(bodies, code=code, limit=job["limit"], at_once=job["jobs"]):
+        yield {"module": module, **found}
+
+
+def _import(module: str, entry: str) -> dict[str, Any]:
+    """Import a module; where that fails, after the trainer's.
+
+    Some can only be imported after others, such as those of Megatron-core 0.8, which import each other.
+    """
+    with CatchAll() as alone:
+        importlib.import_module(module)
+    if alone.problem is not None:
+        if isinstance(alone.problem, ModuleNotFoundError):
+            raise alone.problem
+        with CatchAll():
+            importlib.import_module(entry)
+        importlib.import_module(module)
+    return {}

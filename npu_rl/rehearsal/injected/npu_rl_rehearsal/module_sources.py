@@ -1,39 +1,24 @@
-"""The locations at which Python finds the tree's modules, without importing them, and other copies of them."""
+"""The locations at which Python finds a tree's modules, without importing them, and other copies of them."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from importlib.machinery import BuiltinImporter, FrozenImporter, ModuleSpec, PathFinder
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
-
-_SEARCHED = (BuiltinImporter, FrozenImporter, PathFinder)  # other finders come from editable installations
 
 
 def run(job: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield a line on the interpreter, then one per module found elsewhere and per second copy of a package.
 
-    A module below one that is elsewhere has no line of its own.
+    What is below a package of the tree, or below a module that is elsewhere, has no line of its own.
     """
     code = os.path.realpath(job["code"])
     yield {"python": _interpreter(code)}
-    search = _Search()
-    strangers: set[str] = set()
-    for module in sorted(job["modules"]):
-        if any(module.startswith(f"{other}.") for other in strangers):
-            continue
-        spec = search.find(module)
-        if spec is None or not _is_below(spec.origin, code):
-            strangers.add(module)
-            yield {"elsewhere": module, "place": spec.origin if spec else None}
-    tops = sorted({module.partition(".")[0] for module in job["modules"]} - strangers)
-    for top in tops:
-        own = [module for module in job["modules"] if module == top or module.startswith(f"{top}.")]
-        for place in dict.fromkeys(_other_places(top, code)):
-            if copied := _copied(Path(place), own):
-                yield {"copy": top, "place": place, "modules": copied}
+    for name in sorted({entry.stem for entry in Path(code).iterdir() if _has_modules(entry)}):
+        yield from _sources(name, Path(code), list(sys.path), code)
 
 
 def _interpreter(code: str) -> dict[str, Any]:
@@ -44,61 +29,50 @@ def _interpreter(code: str) -> dict[str, Any]:
     return npu_rl_packages.interpreter(path)
 
 
-class _Search:
-    """A cache of module specs, found from the top-level package down, like in an import."""
+def _sources(module: str, folder: Path, path: Sequence[str], code: str) -> Iterator[dict[str, Any]]:
+    """Yield the lines on a module of the tree, and on what is in it if it is a folder without `__init__.py`.
 
-    def __init__(self) -> None:
-        self._specs: dict[str, ModuleSpec | None] = {}
+    Args:
+        module: Its dotted name.
+        folder: The tree's folder that has it.
+        path: The folders in which Python looks for it.
+    """
+    here = folder / module.rpartition(".")[2]
+    specs = list(_specs(module, path))
+    places = [spec.origin for spec in specs if spec.origin is not None]
+    if not places and here.is_dir():  # a namespace: each folder of that name has a part of it
+        parts = dict.fromkeys(part for spec in specs for part in spec.submodule_search_locations or ())
+        for name in sorted({entry.stem for entry in here.iterdir() if _has_modules(entry)}):
+            yield from _sources(f"{module}.{name}", here, list(parts), code)
+    elif not places or not _is_below(places[0], code):
+        yield {"elsewhere": module, "place": places[0] if places else None}
+    else:
+        others = (
+            place.removesuffix(f"{os.sep}__init__.py") for place in places if not _is_below(place, code)
+        )
+        yield from ({"copy": module, "place": place} for place in dict.fromkeys(others))
 
-    def find(self, module: str) -> ModuleSpec | None:
-        if module not in self._specs:
-            self._specs[module] = self._found(module)
-        return self._specs[module]
 
-    def _found(self, module: str) -> ModuleSpec | None:
-        package = module.rpartition(".")[0]
-        if not package:
-            return _found_by(sys.meta_path, module, None)
-        parent = self.find(package)
-        if parent is None or parent.submodule_search_locations is None:
-            return None
-        return _found_by(sys.meta_path, module, list(parent.submodule_search_locations))
-
-
-def _found_by(finders: Sequence[Any], module: str, path: list[str] | None) -> ModuleSpec | None:
-    for finder in finders:
+def _specs(module: str, path: Sequence[str]) -> Iterator[Any]:
+    """Yield the specs of a module: of each finder, such as an editable installation's, and of each folder of a path."""
+    for finder in sys.meta_path:
         # By its last part: a namespace package would look for its parent among the imported modules.
         name = module.rpartition(".")[2] if finder is PathFinder else module
-        try:
-            spec = finder.find_spec(name, path)
-        except (ImportError, AttributeError, ValueError, OSError):
-            continue
-        if isinstance(spec, ModuleSpec):
-            return spec
-    return None
+        for entries in [[entry] for entry in path] if finder is PathFinder else [None]:
+            try:
+                spec = finder.find_spec(name, entries)
+            except (ImportError, AttributeError, ValueError, OSError):
+                continue
+            if spec is not None:
+                yield spec
 
 
-def _is_below(place: str | None, folder: str) -> bool:
-    return place is not None and os.path.realpath(place).startswith(f"{folder}{os.sep}")
+def _has_modules(entry: Path) -> bool:
+    """Return whether a file or folder of a tree is a module, or has some, that Python can import."""
+    if not entry.stem.isidentifier():
+        return False
+    return entry.suffix == ".py" or (entry.is_dir() and next(entry.rglob("*.py"), None) is not None)
 
 
-def _other_places(top: str, code: str) -> Iterator[str]:
-    """Yield each folder or file outside the tree that would provide a top-level name without the tree."""
-    specs = [PathFinder.find_spec(top, [entry]) for entry in sys.path if os.path.realpath(entry) != code]
-    others = [finder for finder in sys.meta_path if finder not in _SEARCHED]
-    specs += [_found_by([finder], top, None) for finder in others]
-    for spec in specs:
-        if spec is None:
-            continue
-        places = list(spec.submodule_search_locations or ([spec.origin] if spec.origin else []))
-        yield from (place for place in places if not _is_below(place, code))
-
-
-def _copied(place: Path, modules: list[str]) -> int:
-    """Return how many of a package's modules also exist in another place."""
-    if not place.is_dir():
-        return 1
-    paths = [place.joinpath(*module.split(".")[1:]) for module in modules]
-    return sum(
-        path.with_name(f"{path.name}.py").is_file() or (path / "__init__.py").is_file() for path in paths
-    )
+def _is_below(place: str, folder: str) -> bool:
+    return os.path.realpath(place).startswith(f"{folder}{os.sep}")
