@@ -14,7 +14,7 @@ from npu_rl.common.errors import NpuRlError
 from npu_rl.rehearsal import scale_npu_trainer
 from npu_rl.rehearsal.made_checkpoint import with_checkpoint
 from npu_rl.rehearsal.rehearsal_report import TrainPart
-from npu_rl.rehearsal.run_differences.changed_settings import other_changes
+from npu_rl.rehearsal.run_differences.changed_settings import changed_settings
 from npu_rl.rehearsal.scale_recipe import scale_recipe
 from npu_rl.rehearsal.scale_rollout import Case, scale_for_rollout
 from npu_rl.rehearsal.training_checks.engine_differences import (
@@ -56,14 +56,14 @@ def rehearse_training(
     saved, layout = SAVED, None if case is None else OutputLayout("torch_dist")
     if prepared.recipe.trainer.module == scale_npu_trainer.MODULE:
         saved, layout = scale_npu_trainer.SAVED, scale_npu_trainer.CHECKPOINT
-        recipe, changed = scale_npu_trainer.scale_npu_trainer(prepared.recipe, record.name)
+        recipe = scale_npu_trainer.scale_npu_trainer(prepared.recipe, record.name)
     elif case is not None:
-        recipe, changed = scale_for_rollout(prepared.recipe, record.name, case)
+        recipe = scale_for_rollout(prepared.recipe, record.name, case)
     else:
-        recipe, changed = scale_recipe(prepared.recipe, record.name)
+        recipe = scale_recipe(prepared.recipe, record.name)
     interrupts = case in (None, INTERRUPTED)
     recipe = with_checkpoints(recipe, saved) if interrupts else recipe
-    changed += other_changes(prepared.recipe, recipe, changed)
+    changed = changed_settings(prepared.recipe, recipe)
     part = TrainPart(changed=changed, run=str(record.folder), engine=layout is not None)
     with _recorded(part, record):
         small = prepared.with_recipe(recipe)

@@ -198,7 +198,7 @@ def _on_cpu(prepared: Prepared, name: str) -> Recipe:
     """Return the recipe for a CPU, scaled down unless its trainer has its own keys."""
     if prepared.recipe.has_own_keys:
         return prepared.recipe.model_copy(update={"name": name, "device": "cpu"})
-    return scale_recipe(prepared.recipe, name)[0]
+    return scale_recipe(prepared.recipe, name)
 
 
 def _environment(prepared: Prepared, record: RunRecord, *, npu: bool) -> dict[str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.recipes.recipe.schema_training import Parallel
 from npu_rl.rehearsal.model_size_keys import LAYER_OVERRIDES, SIZE_KEYS, scaled_transformer
-from npu_rl.rehearsal.scale_recipe import steps_line
 from npu_rl.rehearsal.scale_rollout import PROMPT, RANKS, RATE, scale_for_rollout
 from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
 from npu_rl.weights.tensors.npu_rl_tensors.layouts.placements import LegacyRanks
@@ -22,13 +21,13 @@ _SEQUENCES = 64  # of a rank, all 128 responses being there at once
 _PASS_TOKENS = 2 * PROMPT
 
 
-def scale_npu_trainer(recipe: Recipe, name: str) -> tuple[Recipe, list[str]]:
-    """Return the recipe for the rehearsal, without a checkpoint, and the changes as text.
+def scale_npu_trainer(recipe: Recipe, name: str) -> Recipe:
+    """Return the recipe for the rehearsal, without a checkpoint.
 
     Beyond what `scale_for_rollout` keeps, it keeps the trainer's own resharding between training and rollout, and
     MindSpeed's swapped optimizer.
     """
-    small, changes = scale_for_rollout(recipe, name, "expert")
+    small = scale_for_rollout(recipe, name, "expert")
     own = {
         "rollout": small.rollout.model_copy(
             update={"max_batched_tokens": _PASS_TOKENS, "max_sequences": _SEQUENCES}
@@ -43,19 +42,4 @@ def scale_npu_trainer(recipe: Recipe, name: str) -> tuple[Recipe, list[str]]:
         "optimizer": recipe.optimizer.model_copy(update={"lr": RATE, "warmup_steps": None}),
         "overrides": {key: value for key, value in recipe.overrides.items() if key not in LAYER_OVERRIDES},
     }
-    return small.model_copy(update=own), [*_kept(changes), *_change_lines(recipe, small.steps)]
-
-
-def _kept(changes: list[str]) -> list[str]:
-    return [line for line in changes if line.partition(":")[0] not in ("cluster", "steps", "vLLM")]
-
-
-def _change_lines(recipe: Recipe, steps: int) -> list[str]:
-    left_out = sorted(LAYER_OVERRIDES & recipe.overrides.keys())
-    return [
-        f"cluster: {RANKS} ranks for {recipe.cluster.world}: tensor parallel {RANKS} in training, one engine each, "
-        "vLLM's experts over both",
-        steps_line(recipe, steps, RATE),
-        f"vLLM: {_PASS_TOKENS} tokens a pass, eager",
-        *(f"left out, being about the real model's layers: {key}" for key in left_out),
-    ]
+    return small.model_copy(update=own)

@@ -9,7 +9,7 @@ from npu_rl.recipes.recipe.schema_model_and_data import Data, Model, Reward
 from npu_rl.recipes.recipe.schema_rollout import Rollout
 from npu_rl.recipes.recipe.schema_run import Checkpoint, Cluster, Logging
 from npu_rl.recipes.recipe.schema_training import Parallel
-from npu_rl.rehearsal.model_size_keys import LAYER_KEYS, SIZE_KEYS, YARN_KEYS, scaled_transformer
+from npu_rl.rehearsal.model_size_keys import SIZE_KEYS, scaled_transformer
 
 STEPS = 60
 _BATCH, _SAMPLES, _MICRO = 8, 8, 16
@@ -22,7 +22,6 @@ _TINY = {
     "qwen3-30b-a3b": "tiny-qwen3-moe",
     "qwen3-235b-a22b": "tiny-qwen3-moe",
 }
-_SHOWN = {"tiny-qwen2": "Qwen2", "tiny-qwen3": "Qwen3", "tiny-qwen3-moe": "Qwen3-MoE"}
 # Without the first, Megatron-core builds standard attention for MLA here (a TypeError about `k_channels`). The second
 # needs streams, which only an accelerator has.
 MEGATRON_ON_CPU = {
@@ -33,8 +32,8 @@ MEGATRON_ON_CPU = {
 REWARD = "npu_rl_runtime/rewards/digit_share.py:compute_score"
 
 
-def scale_recipe(recipe: Recipe, name: str) -> tuple[Recipe, list[str]]:
-    """Return the recipe for the rehearsal, and the changes as text.
+def scale_recipe(recipe: Recipe, name: str) -> Recipe:
+    """Return the recipe for the rehearsal.
 
     Kept are trainer, backend, algorithm, losses, clipping, the optimizer's schedule, offloading, adaptations and
     overrides. Model, data, batch and cluster are tiny, and the learning rate is one with which the tiny model learns.
@@ -91,14 +90,7 @@ def scale_recipe(recipe: Recipe, name: str) -> tuple[Recipe, list[str]]:
         "checkpoint": Checkpoint(),
         "overrides": _overrides(recipe),
     }
-    return recipe.model_copy(update=changes), _change_lines(recipe, steps)
-
-
-def steps_line(recipe: Recipe, steps: int, rate: float) -> str:
-    """Return the line about the number of steps and the learning rate of a rehearsal."""
-    count = f"{steps} of {recipe.steps}" if steps < recipe.steps else f"all {steps}"
-    given = recipe.optimizer.lr
-    return f"steps: {count}, at a learning rate of {rate:g}" + (f" for {given:g}" if rate != given else "")
+    return recipe.model_copy(update=changes)
 
 
 def tiny_model_of(recipe: Recipe) -> Any:
@@ -142,30 +134,3 @@ def _overrides(recipe: Recipe) -> dict[str, Any]:
 def _goal(steps: int) -> float | None:
     """Return the reward that a working stack exceeds: 0.9 after 60 steps; None for shorter rehearsals."""
     return 0.9 if steps >= STEPS else None
-
-
-def _shown_model(recipe: Recipe) -> str:
-    kind = tiny_model_of(recipe)
-    return f"a random tiny {_SHOWN[kind]}" if kind in _SHOWN else "a random DeepSeek-V3 of 170,000 weights"
-
-
-def _change_lines(recipe: Recipe, steps: int) -> list[str]:
-    lines = [
-        f"model: {_shown_model(recipe)} for {recipe.model.path or recipe.model.make}",
-        f"data: {_BATCH} small sums a step, in prompts of 10 to {_PROMPT} tokens; {_SAMPLES} responses of {_RESPONSE} "
-        "tokens each",
-        "reward: the share of one digit in the response, which a random model can learn",
-        f"cluster: one rank for {recipe.cluster.world}",
-        steps_line(recipe, steps, _RATE),
-    ]
-    lines += [
-        f"{name}: {value} for {recipe.overrides[name]}"
-        for name, value in _overrides(recipe).items()
-        if value != recipe.overrides[name]
-    ]
-    left_out = sorted((LAYER_KEYS | YARN_KEYS) & recipe.actor.transformer.keys())
-    if left_out:
-        lines.append(f"left out, being about the real model's layers: {', '.join(left_out)}")
-    if recipe.rollout.engine != "hf":
-        lines.append(f"rollout: transformers, with weights of its own, for {recipe.rollout.engine}")
-    return lines

@@ -9,7 +9,7 @@ from npu_rl.recipes.recipe.schema_model_and_data import Data, Model, Reward
 from npu_rl.recipes.recipe.schema_run import Checkpoint, Cluster, Logging
 from npu_rl.recipes.recipe.schema_training import Parallel
 from npu_rl.rehearsal.model_size_keys import LAYER_KEYS, scaled_transformer
-from npu_rl.rehearsal.scale_recipe import MEGATRON_ON_CPU, steps_line
+from npu_rl.rehearsal.scale_recipe import MEGATRON_ON_CPU
 
 Case = Literal["expert", "pipeline"]
 CASES: tuple[Case, ...] = ("expert", "pipeline")
@@ -35,8 +35,8 @@ ACCURACY_SHARE = 0.67
 """Highest reward of a response if its format counts too, since it is only a box."""
 
 
-def scale_for_rollout(recipe: Recipe, name: str, case: Case) -> tuple[Recipe, list[str]]:
-    """Return the recipe for the rehearsal, without a checkpoint, and the changes as text.
+def scale_for_rollout(recipe: Recipe, name: str, case: Case) -> Recipe:
+    """Return the recipe for the rehearsal, without a checkpoint.
 
     Beyond what the level *train* keeps, it keeps the engine and its arguments, freeing its memory, chunked prefill,
     the kinds of offloading, YaRN, loading a checkpoint into the actor, and a reward of `deepscaler`.
@@ -93,7 +93,7 @@ def scale_for_rollout(recipe: Recipe, name: str, case: Case) -> tuple[Recipe, li
         "checkpoint": Checkpoint(),
         "overrides": _overrides(recipe),
     }
-    return recipe.model_copy(update=changes), _change_lines(recipe, steps, case)
+    return recipe.model_copy(update=changes)
 
 
 def _overrides(recipe: Recipe) -> dict[str, Any]:
@@ -125,22 +125,3 @@ def _sizes(case: Case) -> dict[str, int]:
 def _transformer(recipe: Recipe) -> dict[str, Any]:
     kept = scaled_transformer(recipe.actor.transformer, LAYER_KEYS)
     return {**kept, **MEGATRON_ON_CPU}
-
-
-def _change_lines(recipe: Recipe, steps: int, case: Case) -> list[str]:
-    world = recipe.cluster.world
-    return [
-        f"model: a DeepSeek-V3 of 170,000 weights with YaRN, half taught small sums, for {recipe.model.path}",
-        f"data: {_BATCH} sums up to five, in prompts of 10 to {PROMPT} tokens; "
-        f"{_SAMPLES} responses of at most {_LENGTH} tokens each",
-        f"cluster: {RANKS} ranks for {world}: {case} parallel {RANKS} in training, vLLM's experts over both",
-        steps_line(recipe, steps, RATE),
-        f"vLLM: {PROMPT} tokens a pass, eager",
-        *_other_reward(recipe.reward),
-    ]
-
-
-def _other_reward(reward: Reward) -> list[str]:
-    if reward.function is None or _scores_the_sums(reward):
-        return []
-    return [f"reward: the trainer's own for deepscaler, for {reward.function}"]

@@ -26,7 +26,7 @@ def test_what_is_written_is_what_ran(name: str, tmp_path: Path) -> None:
     loaded = load_recipe(name)
     if loaded.recipe.has_own_keys:
         pytest.skip("nothing is scaled down: its trainer's keys are its own")
-    for number, (small, _) in enumerate(
+    for number, small in enumerate(
         (scale_recipe(loaded.recipe, "small"), scale_for_rollout(loaded.recipe, "small", "expert"))
     ):
         changed = derive_recipe(loaded, small, "scaled down")

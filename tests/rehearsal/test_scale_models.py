@@ -30,9 +30,8 @@ GRPO = "verl-npu-grpo-qwen3-235b"
 def test_each_published_model_has_a_tiny_one(architecture: str, tiny: str) -> None:
     recipe = load_recipe(GRPO).recipe
     model = recipe.model.model_copy(update={"architecture": architecture})
-    small, changed = scale_recipe(recipe.model_copy(update={"model": model}), "small")
+    small = scale_recipe(recipe.model_copy(update={"model": model}), "small")
     assert tiny_model_of(small.model_copy(update={"model": model})) == small.model.make == tiny
-    assert changed[0].startswith("model: a random")
     assert ("multi_latent_attention" in small.actor.transformer) == (tiny == "tiny-deepseek-v3")
 
 
@@ -40,16 +39,16 @@ def test_groups_of_experts_are_the_tiny_models_where_the_recipe_has_some() -> No
     """A recipe that leaves them out lets tokens go to any expert, which the rehearsal must show."""
     recipe = load_recipe("deepseek-r1-zero-256die").recipe
     groups = {"moe_router_num_groups": 2, "moe_router_group_topk": 1}
-    assert scale_recipe(recipe, "small")[0].actor.transformer.items() >= groups.items()
+    assert scale_recipe(recipe, "small").actor.transformer.items() >= groups.items()
     without = {name: value for name, value in recipe.actor.transformer.items() if name not in groups}
     recipe = recipe.model_copy(update={"actor": recipe.actor.model_copy(update={"transformer": without})})
-    assert not scale_recipe(recipe, "small")[0].actor.transformer.keys() & groups.keys()
+    assert not scale_recipe(recipe, "small").actor.transformer.keys() & groups.keys()
 
 
 def test_recomputation_is_as_configured_of_one_layer() -> None:
     recipe = load_recipe("deepseek-r1-zero-256die").recipe
     for scale in (scale_recipe, lambda recipe, name: scale_for_rollout(recipe, name, "expert")):
-        kept = scale(recipe, "small")[0].actor.transformer
+        kept = scale(recipe, "small").actor.transformer
         assert {name: kept[name] for name in kept if name.startswith("recompute")} == {
             "recompute_granularity": "full",
             "recompute_method": "block",
@@ -71,19 +70,18 @@ def test_its_counted_shape_is_that_of_the_made_one(kind: str, tmp_path: Path) ->
 
 def test_sizes_of_dapo_are_scaled() -> None:
     recipe = load_recipe("verl-npu-dapo-qwen3-30b").recipe
-    small, changed = scale_recipe(recipe, "small")
+    small = scale_recipe(recipe, "small")
     assert small.overrides["data.gen_batch_size"] == 24  # three times the batch, as 96 is of 32
     assert small.overrides["algorithm.filter_groups.max_num_gen_batches"] == 0
     assert small.overrides["reward_model.overlong_buffer.enable"] is False
     assert small.overrides["algorithm.filter_groups.metric"] == "acc"
-    assert "data.gen_batch_size: 24 for 96" in changed
     assert small.overrides.keys() == recipe.overrides.keys()
 
 
 def test_context_parallel_is_left_to_the_level_layout() -> None:
     recipe = load_recipe("verl-npu-dapo-qwen3-235b").recipe
     assert recipe.actor.transformer["context_parallel_size"] == 8
-    assert "context_parallel_size" not in scale_recipe(recipe, "small")[0].actor.transformer
+    assert "context_parallel_size" not in scale_recipe(recipe, "small").actor.transformer
 
 
 @pytest.mark.parametrize(
@@ -91,4 +89,4 @@ def test_context_parallel_is_left_to_the_level_layout() -> None:
 )
 def test_the_reward_manager_stays_where_it_scores_one_response(name: str, kept: str | None) -> None:
     """recipe.dapo.main_dapo hands arguments to the manager that only `dapo` takes."""
-    assert scale_recipe(load_recipe(name).recipe, "small")[0].reward.manager == kept
+    assert scale_recipe(load_recipe(name).recipe, "small").reward.manager == kept

@@ -12,30 +12,27 @@ STAGES = "actor_rollout_ref.actor.megatron.pipeline_parallel_num_layer_list"
 SWAP = "actor_rollout_ref.actor.megatron.swap_optimizer"
 
 
-def small(**changes: object) -> tuple[Recipe, Recipe, list[str]]:
+def small(**changes: object) -> tuple[Recipe, Recipe]:
     recipe = load_recipe("deepseek-v3-cann-256die").recipe.model_copy(update=changes)
-    return recipe, *scale(recipe, "small")
+    return recipe, scale(recipe, "small")
 
 
 def test_its_engine_optimizer_and_offloading_stay() -> None:
-    recipe, made, changed = small()
+    recipe, made = small()
     assert (made.rollout.engine, made.trainer, made.offload) == ("vllm", recipe.trainer, recipe.offload)
     assert made.rollout.temperature == recipe.rollout.temperature == 0.9
     assert made.overrides == {key: value for key, value in recipe.overrides.items() if key != STAGES}
     assert made.overrides[SWAP] is True
-    assert f"left out, being about the real model's layers: {STAGES}" in changed
 
 
 def test_two_tensor_parallel_ranks_have_an_engine_each() -> None:
-    _, made, changed = small()
+    _, made = small()
     assert made.actor.parallel.tensor == made.cluster.world == int(made.env["VLLM_DP_SIZE"]) == 2
     assert CHECKPOINT.ranks.tensor == 2 and CHECKPOINT.format == "legacy"
     assert made.rollout.tensor_parallel == 1
-    assert [line.partition(":")[0] for line in changed].count("cluster") == 1
-    assert [line.partition(":")[0] for line in changed].count("vLLM") == 1
 
 
 def test_a_shorter_rehearsal_has_no_goal() -> None:
     assert small()[1].reward.goal == GOAL
-    _, made, _ = small(steps=2)
+    _, made = small(steps=2)
     assert (made.steps, made.reward.goal) == (2, None)

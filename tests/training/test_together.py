@@ -124,7 +124,7 @@ def test_the_record_has_the_recipe_that_ran(tmp_path: Path) -> None:
     run = FakeRun(tmp_path)
     prepared = run.prepared(["steps=5"], ["data.batch=64"])
     record = new_record(prepared, run.runs, "demo", run_facts(prepared))
-    small, _ = scale_recipe(prepared.recipe, record.name)
+    small = scale_recipe(prepared.recipe, record.name)
     run_attempt(prepared.with_recipe(small), record, {}, PlainScreen(io.StringIO()))
     for folder in (record.folder, record.attempts[0].folder):
         written = load_recipe(str(folder / "recipe.yaml")).recipe
