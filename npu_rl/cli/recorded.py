@@ -40,10 +40,3 @@ def find_record(run: str, workspace: Path | None) -> RunRecord:
     from npu_rl.training.record.locate_run import run_record
 
     return run_record(run, runs_root(workspace))
-
-
-def plot_encoding() -> str | None:
-    """Return the encoding for plots: ASCII where standard output is not a terminal, else None, the terminal's."""
-    import sys
-
-    return None if sys.stdout.isatty() else "ascii"

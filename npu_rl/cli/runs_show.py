@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from npu_rl.cli.command_group import examples
 from npu_rl.cli.options import Json, Run, Workspace
-from npu_rl.cli.recorded import plot_encoding, read_run
+from npu_rl.cli.recorded import read_run
 from npu_rl.cli.show import print_report
 
 
@@ -25,5 +25,5 @@ def show(run: Run, workspace: Workspace = None, json: Json = False) -> None:
     found = read_run(run, workspace)
     page = RunPage(found, "" if run == found.name else str(found.folder), str(workspace or ""))
     with removal_noticed(found.folder):
-        document, text = (page.to_json(), "") if json else (None, page.text(plot_encoding()))
+        document, text = (page.to_json(), "") if json else (None, page.text())
     print_report(document, text, as_json=json)

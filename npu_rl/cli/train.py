@@ -189,7 +189,7 @@ def _train(prepared: Prepared, resume: bool, as_json: bool, workspace: Path | No
         if_interrupted(f"Stopped; `{shown}` shows the run.")
 
     try:
-        with closing(screen_for(dies_per_card=prepared.recipe.cluster.dies_per_card)) as screen:
+        with closing(screen_for()) as screen:
             trained = train(prepared, screen, resume=resume, on_record=recorded)
     except RunFailed as failed:
         if failed.points:
@@ -251,7 +251,7 @@ def _rehearse(prepared: Prepared, level: str, as_json: bool) -> None:
     from npu_rl.rehearsal.rehearse import rehearse
     from npu_rl.training.monitor.screen import screen_for
 
-    with closing(screen_for(dies_per_card=prepared.recipe.cluster.dies_per_card)) as screen:
+    with closing(screen_for()) as screen:
         report = rehearse(prepared, level, screen, tell)
     print_report(report.to_json(), report.text() + "\n", as_json=as_json)
     if not report.ok:

@@ -102,8 +102,6 @@ VARIABLES: tuple[Variable, ...] = (
              "Data that the driver sends to every node to be compared there, as JSON.", _OURS),
     Variable("NPU_RL_USAGE", NPU_RL, "unset",
              "Folder where processes of a run note which adaptations and stand-ins they used. Off if unset.", _OURS),
-    Variable("NPU_RL_PHASES", NPU_RL, "unset",
-             "File to which the trainer of a run notes when a phase begins and ends. Off if unset.", _OURS),
     Variable("NPU_RL_VARIABLES", NPU_RL, "unset",
              "Names of all variables that a run sets, for its Ray workers: NPU_RL_ variables of other runs are "
              "removed there.", _OURS),

@@ -212,7 +212,7 @@ def _environment(prepared: Prepared, record: RunRecord, *, npu: bool) -> dict[st
     own = {
         k: v
         for k, v in command.environment.items()
-        if k not in ("NPU_RL_STANDINS", "NPU_RL_RAY", "NPU_RL_NODES", "NPU_RL_USAGE", "NPU_RL_PHASES")
+        if k not in ("NPU_RL_STANDINS", "NPU_RL_RAY", "NPU_RL_NODES", "NPU_RL_USAGE")
     }
     standins = [INJECTED, REHEARSAL, *([NPU] if npu else [])]
     standins += [APEX] if (prepared.paths.code / "mindspeed_llm").is_dir() else []

@@ -79,8 +79,8 @@ def test_a_lost_node_is_the_cause_of_a_failure(runs: Runs) -> None:
 
 def test_a_second_run_of_the_same_does_not_differ(runs: Runs) -> None:
     for number, name in enumerate(("demo", "demo-2")):
-        phases = {"NPU_RL_PHASES": str(runs.root / name / "attempts/1/phases.jsonl")}
-        run(runs.root, name, environment=phases, recipe_digest=str(number) * 64)
+        own = {"NPU_RL_USAGE": str(runs.root / name / "attempts/1/usage")}
+        run(runs.root, name, environment=own, recipe_digest=str(number) * 64)
     found = runs.json("compare", "demo", "demo-2")
     assert not any(found["differences"].values())
     run(runs.root, "demo-3", lr="1e-3", recipe_digest="3" * 64)

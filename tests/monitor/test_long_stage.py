@@ -9,8 +9,8 @@ import threading
 import pytest
 
 from npu_rl.training.monitor.long_stage import long_stage
-from npu_rl.training.monitor.phase_clock import PhaseWait
 from npu_rl.training.monitor.screen import PlainScreen
+from npu_rl.training.monitor.step_clock import Wait
 
 
 class CountingScreen(PlainScreen):
@@ -21,7 +21,7 @@ class CountingScreen(PlainScreen):
         self.enough = threading.Event()
         super().__init__(self.text)
 
-    def waiting(self, wait: PhaseWait, slow: bool) -> None:
+    def waiting(self, wait: Wait, slow: bool) -> None:
         super().waiting(wait, slow)
         self.waits.append(wait.waited)
         if len(self.waits) >= self.left:

@@ -166,13 +166,6 @@ def test_a_torn_last_line_is_left_out_and_does_not_spoil_the_next(tmp_path: Path
         assert (1 in steps) == (size >= whole.index(b"\n"))
 
 
-def test_lines_that_are_no_points_are_left_out(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
-    path.write_bytes(b'{}\n[]\n5\n\xff\n{"step": 1, "time": 1, "data": {"a": {}}}\n')
-    assert read_metrics(path) == []
-    assert read_metrics(tmp_path / "none") == []
-
-
 def write_and_die(path: Path) -> None:
     writer = MetricsWriter(path)
     for step in range(50):

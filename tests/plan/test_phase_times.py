@@ -1,17 +1,17 @@
-"""Limits for the first of a phase: published runs were faster, and the figures are those of the docstring."""
+"""The limit of the first step: published runs were faster, and the figures are those of the docstring."""
 
 from __future__ import annotations
 
 import pytest
 
-from npu_rl.recipes.plan.phase_times import FIRST, MOST, PEAK, UTILISATION, first_limits, phase_times_of
+from npu_rl.recipes.plan.phase_times import FIRST, MOST, PEAK, UTILISATION, first_step_limit, phase_times_of
 from npu_rl.recipes.plan.plan import Plan, plan_of
 from npu_rl.recipes.recipe.load_recipe import load_recipe
-from npu_rl.training.monitor.phases_of_recipe import phase_clock
+from npu_rl.training.monitor.step_clock import FIRST_STEP, step_clock
 from npu_rl.training.report.published_rows import published_rows
-from tests.support import present
 
 PUBLISHED = (
+    "deepseek-r1-zero-256die",
     "today-gspo-qwen3-30b",
     "newest-gspo-qwen3-30b",
     "today-grpo-qwen3-30b",
@@ -23,17 +23,11 @@ def plan(name: str, *changes: str) -> Plan:
     return plan_of(load_recipe(name, changes))
 
 
-def test_no_phase_of_the_published_step_would_have_been_an_alarm() -> None:
-    limits = first_limits(plan("deepseek-r1-zero-256die").phase_times)
-    (row,) = published_rows("deepseek-r1-zero-256die")
-    for phase, limit in limits.items():
-        assert row.values[f"timing_s/{phase}"] < limit / 3 < limit <= MOST
-
-
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_the_limits_of_a_step_are_above_the_published_steps(name: str) -> None:
+def test_the_limit_is_three_times_above_the_published_step(name: str) -> None:
     (row,) = published_rows(name)
-    assert row.values["timing_s/step"] < sum(first_limits(plan(name).phase_times).values()) / 3
+    limit = first_step_limit(plan(name).phase_times)
+    assert row.values["timing_s/step"] < limit / 3 and limit >= MOST
 
 
 def test_the_operations_are_those_of_the_docstring() -> None:
@@ -65,9 +59,8 @@ def test_without_sizes_there_is_no_estimate_and_the_clock_has_half_an_hour() -> 
     assert plan("quickstart").phase_times == {}  # on a CPU
     made = plan("today-gspo-qwen3-30b")
     assert phase_times_of(made.facts) == made.phase_times != {}
-    clock = phase_clock(made.facts.recipe, made)
-    for phase, limit in {**first_limits(made.phase_times), "reward": MOST}.items():
-        clock.stage(phase, 0.0)
-        assert present(clock.going_on(1.0)).limit == limit
-    rehearsed = made.facts.recipe.model_copy(update={"device": "cpu"})
-    assert phase_clock(rehearsed, made).first_limits == {}
+    assert first_step_limit({}) == MOST < first_step_limit({"gen": MOST})
+    for device, estimates in (("npu", made.phase_times), ("cpu", {})):
+        clock = step_clock(made.facts.recipe.model_copy(update={"device": device}), made)
+        clock.stage(FIRST_STEP, 0.0)
+        assert clock.wait(1.0).limit == first_step_limit(estimates)

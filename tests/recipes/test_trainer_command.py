@@ -198,7 +198,6 @@ def test_what_belongs_to_one_attempt_is_kept_apart() -> None:
         "TENSORBOARD_DIR",
         "NPU_RL_RUN",
         "NPU_RL_USAGE",
-        "NPU_RL_PHASES",
         "NPU_RL_SEED",
     }
     assert set(command.driver) == {"NPU_RL_RAY", "NPU_RL_NODES"}

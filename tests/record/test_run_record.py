@@ -312,8 +312,6 @@ def test_a_pipe_where_a_file_is_expected_is_not_waited_for(root: Path) -> None:
     names = (
         "command.json",
         "driver.json",
-        "driver.log",
-        "metrics.jsonl",
         "host.json",
         "end.json",
         "alarms.jsonl",

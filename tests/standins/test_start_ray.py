@@ -39,3 +39,17 @@ def test_the_trainers_own_environment(
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == passed
+
+
+def test_the_ids_that_ray_draws_do_not_follow_from_the_runs_seed() -> None:
+    """Ray draws the id of a driver's log subscription from `random`; the trainer draws what it would have drawn."""
+    program = (
+        "import random, npu_rl_start_ray as r; random.seed(1)\n"
+        "with r._unseeded(): print(random.getrandbits(224))\nprint(random.random())"
+    )
+    environment = {"PYTHONPATH": str(INJECTED), **byte_code()}
+    (one, drawn), (other, again) = (
+        subprocess.check_output([sys.executable, "-c", program], env=environment, text=True).split()
+        for _ in range(2)
+    )
+    assert one != other and drawn == again == "0.13436424411240122"

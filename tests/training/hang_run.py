@@ -21,19 +21,6 @@ from npu_rl.training.run.train import RunStopped, run_attempt
 from tests.training.fake_run import FakeRun
 
 PROGRAM = Path(__file__).with_name("hang_program.py")
-# As verl's profiler has it (verl/utils/profiler/performance.py@0.5.0).
-TIMER = """
-import time
-from contextlib import contextmanager
-
-@contextmanager
-def marked_timer(name, timing_raw, *args, **kwargs):
-    began = time.perf_counter()
-    yield
-    timing_raw[name] = timing_raw.get(name, 0) + time.perf_counter() - began
-"""
-
-
 # A machine with more to do than it can starts Ray's agents late.
 PATIENT_RAY = {
     "RAY_agent_register_timeout_ms": "300000",
@@ -50,7 +37,6 @@ class Hung:
     seconds: float
     error: str
     folder: Path
-    phases: str
 
 
 class Listener(PlainScreen):
@@ -83,12 +69,11 @@ def hang(
 ) -> Hung:
     """Run it until it ends, or until it has hung and was stopped; `at_most` so many seconds, without an alarm."""
     code = folder / "code"
-    timers = code / "verl" / "utils" / "debug"
-    timers.mkdir(parents=True)
-    (timers / "__init__.py").write_text(TIMER)
+    code.mkdir(exist_ok=True)
     shutil.copy(PROGRAM, code)
     fake = FakeRun(folder)
     words = [f"watch.phase_timeout={floor:g}", f"env.HANG_PLAN={folder},{kind},{steps},{slow:g},{work:g}"]
+    words += ["checkpoint.every=3", "logging.validate_every=3"] if slow else []
     prepared = fake.prepared(
         [], [*words, *(f"env.{name}={value}" for name, value in {**PATIENT_RAY, **env}.items())], steps
     )
@@ -118,13 +103,11 @@ def hang(
     finally:
         timer.cancel()
     attempt = record.folder / "attempts" / "1"
-    phases = attempt / "phases.jsonl"
     return Hung(
         screen.alarms,
         time.monotonic() - began,
         error,
         attempt,
-        phases.read_text() if phases.exists() else "",
     )
 
 

@@ -33,7 +33,6 @@ TWO_NODES = [
 OF_ONE_RUN = (
     "TENSORBOARD_DIR",
     "NPU_RL_USAGE",
-    "NPU_RL_PHASES",
     "NPU_RL_RUN",
     "NPU_RL_SEED",
     "NPU_RL_RAY",

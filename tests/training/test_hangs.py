@@ -21,7 +21,7 @@ def test_a_rank_that_left_a_collective_is_named_with_those_that_wait_for_it(tmp_
     hung = hang(tmp_path, "left", work=0.1)
     assert hung.error == ""
     (alarm,) = [alarm for _, alarm in hung.alarms]
-    assert alarm.kind == "no-progress" and alarm.message.startswith("gen after step 3 takes ")
+    assert alarm.kind == "no-progress" and alarm.message.startswith("step 4 takes ")
     odd, waiting = alarm.cause.splitlines()[:2]
     assert odd.startswith("rank 1 (") and "waits for its next task" in odd
     assert waiting.startswith("rank 0 (") and "hang_program.py" in waiting and "in all_reduce)" in waiting

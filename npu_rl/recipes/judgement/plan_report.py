@@ -20,7 +20,7 @@ from npu_rl.recipes.plan.memory_report import (
     memory_text,
     phases_text,
 )
-from npu_rl.recipes.plan.phase_times import first_limits
+from npu_rl.recipes.plan.phase_times import first_step_limit
 from npu_rl.recipes.plan.plan import Plan
 
 _EVERY = "trainer.save_freq"
@@ -106,7 +106,7 @@ def plan_json(judgement: Judgement, speed: float | None) -> dict[str, Any]:
         "free_disk": machine.disk,
     }
     if plan is None:
-        nothing = dict.fromkeys(("memory", "disk", "checkpoints", "loading", "tokens", "first_limits"))
+        nothing = dict.fromkeys(("memory", "disk", "checkpoints", "loading", "tokens", "first_step_limit"))
         rules: dict[str, Any] = {"held": [], "skipped": {}}
         return {**judged, "rules": rules, "layout": [], **nothing, "uncounted": _UNCOUNTED}
     loading = plan.loading
@@ -121,7 +121,7 @@ def plan_json(judgement: Judgement, speed: float | None) -> dict[str, Any]:
         "checkpoints": plan.checkpoints and asdict(plan.checkpoints),
         "loading": loading and {**asdict(loading), "seconds": seconds},
         "tokens": plan.tokens and asdict(plan.tokens),
-        "first_limits": first_limits(plan.phase_times),
+        "first_step_limit": first_step_limit(plan.phase_times),
     }
 
 
@@ -164,9 +164,7 @@ def _disk_and_token_lines(plan: Plan) -> Iterator[str]:
         engine = f", {tokens.per_engine:,} an engine" if tokens.per_engine else ""
         yield f"Tokens of a step: {tokens.longest:,} at most ({tokens.sequences:,} sequences{engine})"
     if plan.phase_times:
-        limits = first_limits(plan.phase_times)
-        shown = ", ".join(f"{name} {_duration(seconds)}" for name, seconds in limits.items())
-        yield from ("Hang alarm, for the first of a phase (estimate)", f"  {shown}")
+        yield f"Hang alarm of the first step: after {_duration(first_step_limit(plan.phase_times))}"
 
 
 def verdict(judgement: Judgement) -> str:

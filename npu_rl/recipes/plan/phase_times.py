@@ -1,4 +1,4 @@
-"""Time limits for the first of each phase before it counts as hanging: three times its roughly estimated seconds.
+"""The time limit of the first step before it counts as hanging: three times its roughly estimated seconds.
 
 Nobody knows the lengths of responses before a run, so all sequences count as the longest that the recipe allows, and a
 short phase is estimated as far too long. Nothing of it was measured by us. What it rests on:
@@ -13,7 +13,7 @@ short phase is estimated as far too long. Nothing of it was measured by us. What
   sequences had had their full length.
 - `DECODING`, seconds of one token of all sequences that an engine holds: the same document's 495.5 - 67.6 s of
   generation for up to 3,072 tokens, 0.14 s. Smaller models are faster.
-- `FIRST` is ours: operators are compiled, graphs captured and communicators made in the first of a phase.
+- `FIRST` is ours: operators are compiled, graphs captured and communicators made in the first of each phase.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ UTILISATION = 0.02
 DECODING = 0.15  # seconds
 FIRST = 200.0  # seconds
 FACTOR = 3.0
-MOST = 1800.0  # seconds that the first of any phase has at most, and of one without an estimate
+MOST = 1800.0  # seconds that the first step has at least, and each stage before it
 _UPDATE = 4  # times the operations of a forward pass
 
 
-def first_limits(estimates: Mapping[str, float]) -> dict[str, float]:
-    """Return seconds after which the first of a phase counts as hanging, of the phases that have an estimate."""
-    return {phase: min(FACTOR * seconds, MOST) for phase, seconds in estimates.items()}
+def first_step_limit(estimates: Mapping[str, float]) -> float:
+    """Return the seconds after which the first step counts as hanging, from the estimates of its phases."""
+    return max(FACTOR * sum(estimates.values()), MOST)
 
 
 def phase_times_of(facts: PlanInputs) -> dict[str, float]:

@@ -55,7 +55,7 @@ class Plan:
         memory: Memory by phase; None if the layout doesn't fit or the model's shape is not known.
         disk: Checkpoint sizes; None if the model's shape is not known.
         checkpoints: Number and size of the run's checkpoints.
-        phase_times: Estimated seconds of the first of each phase, for the alarm of a hang.
+        phase_times: Estimated seconds of the phases of the first step, for the alarm of a hang.
     """
 
     facts: PlanInputs

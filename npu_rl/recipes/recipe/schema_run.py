@@ -100,9 +100,9 @@ class PhaseWatch(Strict):
 
     phase_timeout: f.AboveZero = Field(
         default=120.0,
-        description="Least seconds for each phase of a step. After them and three times its longest so far, an "
-        "alarm reports where each rank is. A phase's first has three times the estimate of `npu-rl plan`, at most "
-        "1,800 seconds; 1,800 seconds without an estimate; or these, if they are more.",
+        description="Least seconds for a step. After them and three times the longest step so far, an alarm "
+        "reports where each rank is. The first step, and the first that saves or validates, has three times the "
+        "estimate of `npu-rl plan`, and at least 1,800 seconds.",
     )
 
 

@@ -175,7 +175,6 @@ def render(
         "TENSORBOARD_DIR": shared.get("TENSORBOARD_DIR", str(folders.run / "tensorboard")),
         "NPU_RL_RUN": run_id,
         "NPU_RL_USAGE": str(folders.attempt / "usage"),
-        "NPU_RL_PHASES": str(folders.attempt / "phases.jsonl"),
         "NPU_RL_SEED": str(recipe.seed),
     }
     paths = (*map(str, folders.on_path), str(folders.code))

@@ -18,7 +18,7 @@ from npu_rl.training.record.recorded_run import RecordedRun
 
 # Variables that npu-rl sets anew for each attempt, from the run's folder, its nodes and the tree.
 _OF_AN_ATTEMPT = {
-    *("NPU_RL_BYTE_CODE", "NPU_RL_NODES", "NPU_RL_PHASES", "NPU_RL_RAY", "NPU_RL_RUN", "NPU_RL_USAGE"),
+    *("NPU_RL_BYTE_CODE", "NPU_RL_NODES", "NPU_RL_RAY", "NPU_RL_RUN", "NPU_RL_USAGE"),
     *("PYTHONPYCACHEPREFIX", "TENSORBOARD_DIR"),
 }
 _RECENT = 50  # last steps whose medians are compared

@@ -121,14 +121,10 @@ class RunPage:
             "next": self.next,
         }
 
-    def text(self, encoding: str | None = None) -> str:
-        """Return the page as lines.
-
-        Args:
-            encoding: The terminal's, for the curve; by default that of standard output.
-        """
+    def text(self) -> str:
+        """Return the page as lines."""
         run = self.run
-        curve = final_curve(run.points, goal=run.goal, encoding=encoding)
+        curve = final_curve(run.points, run.goal)
         parts = [
             list(self._head()),
             [curve]

@@ -9,13 +9,23 @@ import os
 
 NUMBER = 45  # a real-time signal: Python, Ray, torch and the shells use none of them
 MEMORY_FILE = "npu-rl-stacks"
+_handle: "int | None" = None
 
 
 def register() -> None:
-    """Register the handler. Failures here are ignored."""
-    if not hasattr(os, "memfd_create") or not hasattr(faulthandler, "register"):
-        return
+    """Register the handler, now and in each child that is forked. Failures here are ignored."""
+    if hasattr(os, "memfd_create") and hasattr(faulthandler, "register"):
+        _register()
+        os.register_at_fork(after_in_child=_register)
+
+
+def _register() -> None:
+    global _handle
+    parents = _handle
     try:
-        faulthandler.register(NUMBER, file=os.memfd_create(MEMORY_FILE), all_threads=True)
+        _handle = os.memfd_create(MEMORY_FILE)
+        faulthandler.register(NUMBER, file=_handle, all_threads=True)
+        if parents is not None:
+            os.close(parents)
     except (OSError, ValueError, RuntimeError):
         return

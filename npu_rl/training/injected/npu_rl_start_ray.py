@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import random
+from collections.abc import Iterator
 from typing import Any
 
 import npu_rl_nodes
@@ -37,13 +39,29 @@ def start_ray(options: dict[str, Any], run: dict[str, Any]) -> None:
     if options["address"] != "local":
         npu_rl_nodes.require_sendable(values)
         npu_rl_nodes.require_head(options["address"])
-    ray.init(**options, runtime_env=runtime_env, log_to_driver=True)
+    with _unseeded():
+        ray.init(**options, runtime_env=runtime_env, log_to_driver=True)
     refusal = npu_rl_ray_needs.lacking(ray.nodes(), run.get("needs"))
     if refusal:
         raise npu_rl_nodes.Refused(**refusal)
     print("npu-rl: comparing the nodes", flush=True)
     npu_rl_nodes.compare(run, values)
     print("npu-rl: Ray is up", flush=True)
+
+
+@contextlib.contextmanager
+def _unseeded() -> Iterator[None]:
+    """Give Python's random numbers no seed for a while.
+
+    Ray takes the id by which a driver subscribes to its workers' logs from them (_raylet.pyx, _GcsSubscriber, at
+    2.42.1). Two runs of one seed on one Ray had one id, so the end of the second ended the log of the first.
+    """
+    state = random.getstate()
+    random.seed()
+    try:
+        yield
+    finally:
+        random.setstate(state)
 
 
 def _trainer_runtime_env() -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Set up every process of a run, Ray's workers included.
 
 That is the run's variables, this host's folder for the run's byte code (NPU_RL_BYTE_CODE), and the stand-ins that
-NPU_RL_STANDINS names. A process of a run can be asked for its stacks, and its trainer notes its phases. A process
-without a folder for byte code, which judges a recipe, reads no byte code of a workspace.
+NPU_RL_STANDINS names. A process of a run can be asked for its stacks. A process without a folder for byte code,
+which judges a recipe, reads no byte code of a workspace.
 Python imports `sitecustomize` at start-up from the first folder of sys.path that has one. This folder is first in a
 run's PYTHONPATH and in no other; a `sitecustomize` that would have run is run afterwards.
 """
@@ -99,13 +99,10 @@ def _install_standins() -> None:
         os._exit(70)
 
 
-def _tell_of_itself() -> None:
-    """Have a run's process write its stacks on a signal and record its trainer's phases."""
-    if not os.environ.get("NPU_RL_RUN"):
-        return
-    importlib.import_module("npu_rl_stack_signal").register()
-    if os.environ.get("NPU_RL_PHASES") and "WG_PREFIX" not in os.environ:
-        importlib.import_module("npu_rl_phases").install()
+def _write_stacks_on_a_signal() -> None:
+    """Have a run's process write its stacks on a signal."""
+    if os.environ.get("NPU_RL_RUN"):
+        importlib.import_module("npu_rl_stack_signal").register()
 
 
 def _run_next_sitecustomize() -> None:
@@ -125,5 +122,5 @@ if sys.pycache_prefix is None:
     sys.path_hooks.insert(0, _workspace_finder)
     sys.path_importer_cache.clear()  # of folders that were looked at for `sitecustomize`
 _install_standins()
-_tell_of_itself()
+_write_stacks_on_a_signal()
 _run_next_sitecustomize()

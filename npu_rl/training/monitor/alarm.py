@@ -7,7 +7,7 @@ from typing import Any
 
 KINDS = (
     *("nan", "constant-reward", "no-progress", "transfer", "empty-answers"),
-    *("entropy-collapse", "rising-difference", "lost-node"),
+    *("entropy-collapse", "rising-difference", "lost-node", "stopped-log"),
 )
 
 

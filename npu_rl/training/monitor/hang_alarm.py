@@ -1,4 +1,4 @@
-"""The alarm for a hanging run: which processes are stuck, and where, according to their stacks."""
+"""The alarms of a run that makes no progress, of a node that is gone, and of a log that has stopped."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 from npu_rl.common.printable import counted
 from npu_rl.training.monitor.alarm import Alarm
-from npu_rl.training.monitor.phase_clock import PhaseWait
 from npu_rl.training.monitor.stack_groups import StackGroup, group_processes, missing_ranks, read_processes
+from npu_rl.training.monitor.step_clock import Wait
 from npu_rl.training.monitor.step_text import clock
 
 _SHOWN = 4  # groups that the alarm names
@@ -23,8 +23,11 @@ _HINTS = {
     "stopped": "Continue a stopped process with `kill -CONT PID` on its host; something stopped it on purpose.",
     "ended": f"A process that has ended is not restarted: stop the run {_STOP} and continue with --resume.",
     "lost": f"Stop the run {_STOP}, start Ray there again or leave it out, and continue with --resume.",
+    "silent": "Look at that node's network and load. If it does not come back, stop the run "
+    f"{_STOP}, start Ray there again or leave it out, and continue with --resume.",
     "stuck": f"Read the stacks. Unless a disk or a network is slow, stop the run {_STOP} and continue with --resume. "
-    "If a phase may take that long, raise watch.phase_timeout.",
+    "If a step may take that long, raise watch.phase_timeout.",
+    "log": f"The run itself goes on. To have its log again, stop it {_STOP} and continue with --resume.",
 }
 
 
@@ -46,10 +49,11 @@ class StackReport:
 
     def lines(self) -> list[str]:
         """Return one line per anomaly, lost nodes and ranks first."""
+        where = "on a node that does not answer" if self.silent else "gone, no node has its process"
         return [
             *(f"{node} has left the Ray cluster" for node in self.lost),
             *(f"{node} does not answer" for node in self.silent),
-            *(f"{ranks}: gone, no node has its process" for ranks in self.missing),
+            *(f"{ranks}: {where}" for ranks in self.missing),
             *(f"{group.who}: {group.what}" for group in self.groups),
         ]
 
@@ -66,6 +70,17 @@ class StackReport:
             ]
         return "\n\n".join(parts) + "\n"
 
+    @property
+    def advice(self) -> str:
+        """The key of the hint."""
+        if self.lost:
+            return "lost"
+        if self.silent:
+            return "silent"
+        if any(group.members[0].stopped for group in self.groups):
+            return "stopped"
+        return "ended" if self.missing or any(group.members[0].ended for group in self.groups) else "stuck"
+
 
 def report_of(found: Mapping[str, Any]) -> StackReport:
     """Parse the output of npu_rl_stacks.py into a report."""
@@ -73,13 +88,16 @@ def report_of(found: Mapping[str, Any]) -> StackReport:
     return StackReport(
         groups=group_processes(processes),
         missing=missing_ranks(processes),
-        silent=[_node(node) for node in _rows(found, "silent")],
-        lost=[_node(node) for node in _rows(found, "lost")],
+        silent=[f"{node['host']} ({node['ip']})" for node in found["silent"]],
+        lost=[
+            f"{node['host']} ({node['ip']})" + (f": {node['reason']}" if node["reason"] else "")
+            for node in found["lost"]
+        ],
     )
 
 
 def hang_alarm(
-    wait: PhaseWait, step: int | None, report: StackReport, file: Path, *, run: str, fatal: bool
+    wait: Wait, step: int | None, report: StackReport, file: Path, *, run: str, fatal: bool
 ) -> Alarm:
     """Return the alarm.
 
@@ -88,8 +106,7 @@ def hang_alarm(
         file: The file with the stacks, or the log if there are none.
         run: The run's name.
     """
-    of_step = "" if step is None else f" after step {step}"
-    longest = "the first of its name" if wait.longest is None else f"at most {clock(wait.longest)} so far"
+    longest = "" if wait.longest is None else f"; at most {clock(wait.longest)} so far"
     lines = report.lines()
     shown = lines[:_SHOWN]
     if len(lines) > _SHOWN:
@@ -98,11 +115,11 @@ def hang_alarm(
         shown.append(f"No stacks: {report.error}")
     return Alarm(
         "no-progress",
-        f"{wait.phase}{of_step} takes {clock(wait.waited)} (limit {clock(wait.limit)}; {longest})",
-        "\n".join(shown) if report.groups or report.lost or report.silent else "\n".join([_UNKNOWN, *shown]),
+        f"{wait.what} takes {clock(wait.waited)} (limit {clock(wait.limit)}{longest})",
+        "\n".join(shown if lines else [_UNKNOWN, *shown]),
         str(file),
         fatal,
-        _HINTS[_what_to_do(report)].format(run=run),
+        _HINTS[report.advice].format(run=run),
         step,
     )
 
@@ -119,21 +136,21 @@ def lost_node_alarm(address: str, step: int | None, log: Path, *, run: str) -> A
     )
 
 
-def _what_to_do(report: StackReport) -> str:
-    if report.lost:
-        return "lost"
-    if any(group.members[0].stopped for group in report.groups):
-        return "stopped"
-    if report.missing or any(group.members[0].ended for group in report.groups):
-        return "ended"
-    return "stuck"
+def stopped_log_alarm(written: int, step: int | None, log: Path, *, run: str) -> Alarm:
+    """Return the alarm for a log that ends while the trainer goes on.
 
-
-def _rows(found: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    rows = found.get(name)
-    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
-
-
-def _node(node: Mapping[str, Any]) -> str:
-    reason = f": {node['reason']}" if node.get("reason") else ""
-    return f"{node.get('host', '?')} ({node.get('ip', '?')}){reason}"
+    Args:
+        written: The newest step of which samples or a checkpoint were written.
+        step: The last step in the log; None before the first.
+        log: The log.
+        run: The run's name.
+    """
+    return Alarm(
+        "stopped-log",
+        f"The log has {'no step' if step is None else f'no step after {step}'}, but step {written} was written",
+        "The trainer goes on, but its lines no longer come from Ray. Its metrics are only where logging.backends "
+        "writes them.",
+        str(log),
+        hint=_HINTS["log"].format(run=run),
+        step=step,
+    )

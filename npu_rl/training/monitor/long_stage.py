@@ -10,8 +10,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from npu_rl.training.monitor.phase_clock import SLOW_FLOOR, PhaseWait
 from npu_rl.training.monitor.screen import Screen
+from npu_rl.training.monitor.step_clock import SLOW_FLOOR, Wait
 
 
 @contextmanager
@@ -24,7 +24,7 @@ def long_stage(screen: Screen, text: str, *, first: float = SLOW_FLOOR) -> Itera
         due = first
         while not ended.wait(began + due - time.monotonic()):
             waited = time.monotonic() - began
-            screen.waiting(PhaseWait(text, waited, limit=0.0, longest=None), slow=True)
+            screen.waiting(Wait(text, waited, limit=0.0, longest=None), slow=True)
             due = 2 * waited
 
     reporter = threading.Thread(target=report, daemon=True)

@@ -6,6 +6,7 @@ precision; in releases before August 2025 three decimals).
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -16,20 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from npu_rl.common.bounded import NO_FILE, open_file, parse_json
 from npu_rl.common.disk import disk_errors, private
-from npu_rl.common.errors import NpuRlError
 from npu_rl.training.monitor.log_lines import speaker_and_message
 
-_LARGEST = 1 << 28  # bytes; 26,000 steps of 10 kB
-_MOST_VALUES = (
-    6_000_000  # of all attempts together; 230 in each of these steps. They take 0.8 GB and 8 seconds
-)
-_LINE = 8  # values that take as much as a line without any
-_LONGEST_LINE = 1 << 20  # bytes
-_TAIL = 1 << 20
 _STEP = re.compile(r"(?<![\w/.:-])step:([0-9]{1,15}) - (.+)", re.DOTALL)
-_ATTEMPT = re.compile(r"[0-9]{1,9}")
 _NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?|nan|inf(?:inity)?)"
 _VALUE = re.compile(rf"(?:(?:np|numpy|torch)?\.?[A-Za-z]\w*\()?({_NUMBER}|True|False)(?:, dtype=[\w.]+)?\)?")
 _TRUTH = {"True": 1.0, "False": 0.0}
@@ -118,104 +109,32 @@ class MetricsWriter:
 
 
 def read_metrics(path: Path) -> list[Point]:
-    """Read the metrics of one attempt in order. Partial lines are skipped, and a missing file counts as empty.
-
-    Raises:
-        NpuRlError: If the file is larger than any run's.
-    """
-    try:
-        file = open_file(path)
-    except OSError as error:
-        if error.errno in NO_FILE:
-            return []
-        raise
-    with file:
-        size = os.fstat(file.fileno()).st_size
-        if size > _LARGEST:
-            raise _too_large(path, f"The file has {size} bytes of at most {_LARGEST}.")
-        points: list[Point] = []
-        values = 0
-        for line in iter(lambda: file.readline(_LONGEST_LINE), b""):
-            point = _point(line)
-            values = _counted(values, point, path)
-            if point is not None:
-                points.append(point)
-        return points
+    """Return the metrics of one attempt in order. Lines that a kill has cut are skipped; a missing file is empty."""
+    points: list[Point] = []
+    with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+        for line in file:
+            with contextlib.suppress(ValueError):
+                record = json.loads(line)
+                data = {key: float(value) for key, value in record["data"].items()}
+                points.append(Point(record["step"], record["time"], data))
+    return points
 
 
-def last_points(path: Path) -> list[Point]:
-    """Return the steps in the last megabyte of one attempt's metrics. A missing file counts as empty."""
-    try:
-        file = open_file(path)
-    except OSError as error:
-        if error.errno in NO_FILE:
-            return []
-        raise
-    with file:
-        size = os.fstat(file.fileno()).st_size
-        file.seek(max(size - _TAIL, 0))
-        lines = file.read(_TAIL).split(b"\n")
-    whole = lines if size <= _TAIL else lines[1:]
-    return [point for line in whole if (point := _point(line)) is not None]
-
-
-def _counted(values: int, point: Point | None, path: Path) -> int:
-    """Add a line's number of values to a count. Raises NpuRlError if the count is larger than in any real run."""
-    values += _LINE + (len(point.data) if point else 0)
-    if values > _MOST_VALUES:
-        raise _too_large(path, f"There are more than {_MOST_VALUES} values.")
-    return values
-
-
-def _too_large(path: Path, why: str) -> NpuRlError:
-    return NpuRlError(
-        "The metrics of a run are too large",
-        where=str(path),
-        why=why,
-        hint="Move it away: the run then has no metrics of that attempt.",
-    )
-
-
-def _point(line: bytes) -> Point | None:
-    try:
-        record = parse_json(line)
-        data = {str(key): float(value) for key, value in record["data"].items()}
-        return Point(int(record["step"]), float(record["time"]), data)
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
-        return None
-
-
-def curve(run: Path, *, readable_only: bool = False) -> list[Point]:
+def curve(run: Path) -> list[Point]:
     """Return the metrics of a run by step, merged over its attempts.
 
     An attempt that continued from a checkpoint replaces the steps of earlier attempts, since those are not in the
     model: those from `replaced_from` on. If it only validated in the step before, the values of both are merged, the
     later ones taking precedence.
-
-    Args:
-        run: The run's folder.
-        readable_only: Leave out attempts whose metrics this user can't read, instead of raising OSError.
     """
-    folders = (run / "attempts").glob("*")
-    numbered = [(int(one.name), one / "metrics.jsonl") for one in folders if _ATTEMPT.fullmatch(one.name)]
+    numbered = sorted((int(path.parent.name), path) for path in run.glob("attempts/[0-9]*/metrics.jsonl"))
     joined: dict[int, Point] = {}
-    values = 0
-    for _, path in sorted(numbered):
-        try:
-            points = read_metrics(path)
-        except OSError:
-            if not readable_only:
-                raise
-            continue
-        if not points:
-            continue
-        replaced = replaced_from(points)
+    for points in (read_metrics(path) for _, path in numbered):
+        replaced = replaced_from(points) if points else math.inf
         joined = {step: point for step, point in joined.items() if step < replaced}
         for point in points:
-            values = _counted(values, point, path)
-            before = joined.get(point.step)
-            merged = {**before.data, **point.data} if before else point.data
-            joined[point.step] = Point(point.step, point.time, merged)
+            before = joined.get(point.step, point)
+            joined[point.step] = Point(point.step, point.time, {**before.data, **point.data})
     return [joined[step] for step in sorted(joined)]
 
 

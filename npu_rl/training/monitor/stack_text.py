@@ -1,17 +1,14 @@
-"""Parsing of Python stacks printed by faulthandler and py-spy."""
+"""Parsing of Python stacks printed by faulthandler."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
-# faulthandler: `Current thread 0x00007f (most recent call first):`, then `  File "/a/b.py", line 3 in name`;
-# 3.14 adds the thread's name. py-spy 0.4: `Thread 12 (idle): "MainThread"`, then `    name (a/b.py:3)`.
+# `Current thread 0x00007f (most recent call first):`, then `  File "/a/b.py", line 3 in name`; 3.14 adds the thread's
+# name.
 _THREAD = re.compile(r"(?:Current thread|Thread)\s.*:(?:\s\".*\")?\s*\Z")
-_FILE = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d{1,9}) in (?P<function>.*)')
-_SPY = re.compile(r"    (?P<function>\S.*) \((?P<file>.*):(?P<line>\d{1,9})\)")
-_MOST_FRAMES = 200
-_MOST_THREADS = 200
+_FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d{1,9}) in (?P<function>.*)')
 
 
 @dataclass(frozen=True)
@@ -38,14 +35,10 @@ Stack = tuple[Frame, ...]
 def parse_stacks(text: str) -> list[Stack]:
     """Return the stacks of a process's threads, main thread first. Other lines are skipped."""
     threads: list[list[Frame]] = []
-    spied = False
     for line in text.splitlines():
         if _THREAD.match(line):
-            spied = spied or line.endswith('"')
             threads.append([])
-        elif threads and (found := _FILE.fullmatch(line) or _SPY.fullmatch(line)):
+        elif threads and (found := _FRAME.fullmatch(line)):
             threads[-1].append(Frame(found["file"], int(found["line"]), found["function"]))
-    if not spied:
-        threads.reverse()  # faulthandler prints the newest thread first, and the main thread last
-    stacks = [tuple(frames[:_MOST_FRAMES]) for frames in threads if frames]
-    return stacks[:_MOST_THREADS]
+    # faulthandler prints the newest thread first, and the main thread last
+    return [tuple(frames) for frames in reversed(threads) if frames]

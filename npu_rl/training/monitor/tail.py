@@ -2,61 +2,36 @@
 
 from __future__ import annotations
 
-import re
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from npu_rl.common.bounded import NO_FILE, open_file
+from npu_rl.common.bounded import NO_FILE
 from npu_rl.common.errors import NpuRlError
 
 LARGEST_LOG = 8 << 30  # bytes; one of a terabyte costs nothing to make, and hours to read
-_CHUNK = 1 << 20
-_LONGEST_LINE = 1 << 20  # bytes; a log without line ends must not fill the memory
-_LINE_ENDS = re.compile(rb"\r\n|\n|\r")
 
 
 class Tail:
-    """New complete lines of a growing file, read without waiting."""
+    """New complete lines of a growing file, which need not exist yet."""
 
-    def __init__(self, path: Path, offset: int) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._next = offset
-        self._unfinished = b""
-
-    @property
-    def offset(self) -> int:
-        """Offset of the first byte not yet returned, where a later `follow` can continue."""
-        return self._next - len(self._unfinished)
+        self._next = 0  # offset of the first byte of the next line
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines completed since the last call, without line ends; empty lines are skipped."""
-        try:
-            file = open_file(self._path)
-        except OSError as error:
-            if error.errno in NO_FILE:
-                return
-            raise
-        with file:
+        """Yield the lines completed since the last call, without line ends; empty lines are skipped.
+
+        A carriage return ends a line too, so that each state of a progress bar is a line. Invalid UTF-8 is replaced.
+        """
+        with contextlib.suppress(FileNotFoundError), self._path.open("rb") as file:
             file.seek(self._next)
-            while chunk := file.read(_CHUNK):
-                self._next += len(chunk)
-                yield from self._take(chunk)
-
-    def rest(self) -> str:
-        """Return the text after the last line end, left by a process that died in the middle of a line."""
-        part, self._unfinished = self._unfinished, b""
-        return part.decode("utf-8", "replace").strip("\r")
-
-    def _take(self, chunk: bytes) -> list[str]:
-        data = self._unfinished + chunk
-        # a \r that ends the data may be the first half of \r\n
-        whole = data[:-1] if data.endswith(b"\r") else data
-        *lines, last = _LINE_ENDS.split(whole)
-        self._unfinished = last + data[len(whole) :]
-        if len(self._unfinished) > _LONGEST_LINE:
-            lines.append(self._unfinished)
-            self._unfinished = b""
-        return [line.decode("utf-8", "replace") for line in lines if line]
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                self._next += len(line)
+                text = line[:-1].decode("utf-8", "replace")
+                yield from filter(None, text.split("\r"))
 
 
 def require_bounded_log(path: Path) -> None:
@@ -74,12 +49,3 @@ def require_bounded_log(path: Path) -> None:
             why=f"The file has {size} bytes of at most {LARGEST_LOG}.",
             hint="Move it away: the run then has no such log of that attempt.",
         )
-
-
-def follow(path: Path, from_offset: int = 0) -> Tail:
-    """Return a reader for lines appended to a file, which need not exist yet.
-
-    A carriage return ends a line too, so that each state of a progress bar is a line. Invalid UTF-8 is replaced. Memory
-    is bounded: a line of more than 1 MiB is returned in parts.
-    """
-    return Tail(path, from_offset)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from npu_rl.training.monitor.alarm import KINDS, Alarm
 from npu_rl.training.monitor.metrics import DIFFERENCE, REWARDS, Point, reward
-from npu_rl.training.monitor.trends import DifferenceTrend, EntropyTrend
+from npu_rl.training.monitor.trends import STEPS, Trend
 
 # The mean difference between the probabilities that rollout and trainer give a chosen token, as a share of one over
 # the number of words the policy chooses among, exp(entropy) but at most the vocabulary. Measured on the quickstart's
@@ -18,6 +19,11 @@ from npu_rl.training.monitor.trends import DifferenceTrend, EntropyTrend
 TRANSFER_FACTOR = 0.035
 TRANSFER_FACTOR_LEARNING = 0.12
 _NEAR_UNIFORM = 0.8  # share of the vocabulary above which the first factor applies
+_COLLAPSED = 0.1  # share of the first entropy
+_LEAST_ENTROPY = 0.01  # nats per token; a policy that begins below it has nothing to lose
+_NEARLY_BEST = 0.95  # share of the best reward of a response, from where the policy may be sure of itself
+_RISEN = 5.0  # times the first difference; the quickstart's, as a share of 1 / exp(entropy), rises 4-fold as it learns
+_LEAST_DIFFERENCE = 0.01  # of a probability; below it a rise says nothing
 
 _FINITE = (
     *(*REWARDS, "actor/pg_loss", "actor/kl_loss", "actor/entropy", "actor/grad_norm"),
@@ -86,8 +92,10 @@ class Watch:
         self._reward_range: tuple[float, float] = (math.inf, -math.inf)  # lowest and highest reward
         self._compared = False  # whether a step has reported a difference of probabilities
         self._empty = 0
-        self._clipped: list[float] = []  # rewards of the latest steps whose responses were all clipped
-        self._entropy_trend, self._difference_trend = EntropyTrend(), DifferenceTrend()
+        # rewards of the latest steps whose responses were all clipped
+        self._clipped = deque[float](maxlen=self._limits.clipped_steps)
+        self._entropy, self._rewards = Trend(), deque[float](maxlen=2 * STEPS)
+        self._shares, self._differences = Trend(), Trend()
 
     def is_fatal(self, kind: str) -> bool:
         """Return whether alarms of a kind end the run."""
@@ -96,10 +104,11 @@ class Watch:
     def go_on_from(self, points: Iterable[Point]) -> None:
         """Take over the steps before a resumption for comparison with slow changes; they raise no alarm."""
         for point in points:
-            self._difference_trend.take(point.data)
+            self._rising_difference(point.step, point.data)
             value = reward(point.data)
-            if value is not None:
-                self._entropy_trend.take(point.data, self._has_learnt(value))
+            if value is not None and math.isfinite(value):
+                self._entropy_collapse(point.step, point.data, value, self._has_learnt(value))
+        self._active.clear()
 
     def point(self, step: int, data: Mapping[str, float]) -> list[Alarm]:
         """Check the metrics of a step."""
@@ -108,7 +117,7 @@ class Watch:
         if value is not None and math.isfinite(value):
             learnt = self._has_learnt(value)
             alarms += [
-                self._entropy_collapse(step, data, learnt),
+                self._entropy_collapse(step, data, value, learnt),
                 self._constant(step, data, value, learnt),
                 self._empty_answers(step, data, value, learnt),
             ]
@@ -157,35 +166,56 @@ class Watch:
         if not self._limits.vocabulary:
             return None
         choices = float(self._limits.vocabulary)
-        entropy = data.get("actor/entropy", data.get("actor/entropy_loss"))
-        if entropy is not None and math.isfinite(entropy) and entropy >= 0:
+        entropy = _entropy(data, math.nan)
+        if math.isfinite(entropy) and entropy >= 0:
             choices = min(choices, math.exp(min(entropy, 700.0)))
         uniform = choices >= _NEAR_UNIFORM * self._limits.vocabulary
         return (TRANSFER_FACTOR if uniform else TRANSFER_FACTOR_LEARNING) / choices
 
     def _rising_difference(self, step: int, data: Mapping[str, float]) -> Alarm | None:
-        trend = self._difference_trend.take(data)
-        if trend is None:
+        """Compare the difference with 1 / exp(entropy), a token's mean probability: both rise as a policy learns."""
+        difference, entropy = data.get(DIFFERENCE), _entropy(data, 0.0)
+        if difference is None or not math.isfinite(difference) or not math.isfinite(entropy):
             return None
+        self._differences.add(difference)
+        self._shares.add(difference * math.exp(min(max(entropy, 0.0), 700.0)))
+        shares, differences, slack = self._shares.medians, self._differences.medians, self._shares.slack
+        if shares is None or differences is None:
+            return None
+        risen = shares[1] * slack >= _RISEN * shares[0]
+        self._shares.is_alarm = risen and differences[1] * slack >= _LEAST_DIFFERENCE
         return self._raise_alarm(
             "rising-difference",
-            trend.wrong,
+            self._shares.is_alarm,
             f"Step {step}: the difference between the probabilities of rollout and trainer has risen from "
-            f"{trend.first:.2g} to {trend.latest:.2g}",
+            f"{differences[0]:.2g} to {differences[1]:.2g}",
             "The two compute ever more differently (precision, a scale, a routing), or the policy has become unstable: "
             "updates are then made with probabilities that no response was drawn with.",
             DIFFERENCE,
         )
 
-    def _entropy_collapse(self, step: int, data: Mapping[str, float], learnt: bool) -> Alarm | None:
-        trend = self._entropy_trend.take(data, learnt)
-        if trend is None:
+    def _entropy_collapse(
+        self, step: int, data: Mapping[str, float], value: float, learnt: bool
+    ) -> Alarm | None:
+        """Find a policy that becomes certain of its tokens, and stops exploring, before it has learnt."""
+        entropy = _entropy(data, math.nan)
+        self._rewards.append(value)
+        if not math.isfinite(entropy):
             return None
+        self._entropy.add(entropy)
+        if self._entropy.medians is None:
+            return None
+        first, latest = self._entropy.medians
+        best = data.get("critic/score/max", data.get("critic/rewards/max", math.inf))
+        solved = learnt or 0 < best <= value / _NEARLY_BEST
+        low = first >= _LEAST_ENTROPY and latest <= _COLLAPSED * first * self._entropy.slack
+        # Only the entropy clears it: the reward's noise would, and raise the alarm again, every few steps.
+        self._entropy.is_alarm = low and (self._entropy.is_alarm or not (solved or _rises(self._rewards)))
         return self._raise_alarm(
             "entropy-collapse",
-            trend.wrong,
-            f"Step {step}: the policy's entropy has collapsed from {trend.first:.2g} to {trend.latest:.2g}, and the "
-            "reward does not rise",
+            self._entropy.is_alarm,
+            f"Step {step}: the policy's entropy has collapsed from {first:.2g} to {latest:.2g}, and the reward does "
+            "not rise",
             "The policy is sure of nearly every token, so all responses to a prompt are alike and GRPO learns nothing.",
             "actor/entropy",
         )
@@ -227,9 +257,10 @@ class Watch:
     ) -> Alarm | None:
         length = data.get("response_length/mean")
         self._empty = self._empty + 1 if length is not None and length <= 1 else 0
-        clipped = data.get("response_length/clip_ratio") == 1
-        window = self._limits.clipped_steps or 1
-        self._clipped = [*self._clipped, value][-window:] if clipped else []
+        if data.get("response_length/clip_ratio") == 1:
+            self._clipped.append(value)
+        else:
+            self._clipped.clear()
         if _reached(self._limits.empty_steps, self._empty):
             return self._raise_alarm(
                 "empty-answers",
@@ -270,7 +301,12 @@ def _reached(limit: int | None, count: int) -> bool:
     return limit is not None and count >= limit
 
 
-def _rises(values: list[float]) -> bool:
+def _entropy(data: Mapping[str, float], default: float) -> float:
+    return data.get("actor/entropy", data.get("actor/entropy_loss", default))
+
+
+def _rises(values: Iterable[float]) -> bool:
     """Return whether the later half of the values is higher on average."""
-    half = len(values) // 2
-    return half > 0 and statistics.fmean(values[-half:]) > statistics.fmean(values[:half])
+    listed = list(values)
+    half = len(listed) // 2
+    return half > 0 and statistics.fmean(listed[-half:]) > statistics.fmean(listed[:half])

@@ -111,11 +111,6 @@ class Attempt:
         return self.folder / "metrics.jsonl"
 
     @property
-    def phases(self) -> Path:
-        """Start and end events of the trainer's phases, one JSON line each."""
-        return self.folder / "phases.jsonl"
-
-    @property
     def stacks(self) -> Path:
         """Folder of the stacks that were collected when the run hung."""
         return self.folder / "stacks"

@@ -18,7 +18,7 @@ from typing import Any
 from npu_rl.common.bounded import NO_FILE, parse_yaml, read_file
 from npu_rl.common.errors import NpuRlError
 from npu_rl.common.yaml_documents.file_digests import BUNDLED
-from npu_rl.training.monitor.metrics import Point, curve, last_points, rewards, seconds
+from npu_rl.training.monitor.metrics import Point, curve, read_metrics, rewards, seconds
 from npu_rl.training.record.attempt import LARGEST_RECIPE
 from npu_rl.training.record.marked_processes import marked_processes
 from npu_rl.training.record.recorded_attempt import (
@@ -186,14 +186,16 @@ class RecordedRun:
     @cached_property
     def points(self) -> list[Point]:
         """Metrics of all attempts by step. A resumed attempt replaces the steps that it repeats."""
-        return curve(self.folder, readable_only=True)
+        with contextlib.suppress(OSError):  # named in `missing`
+            return curve(self.folder)
+        return []
 
     @cached_property
     def latest(self) -> list[Point]:
         """Only the last logged steps, read from the end of the last attempt that has any."""
         for attempt in reversed(self.attempts):
             with contextlib.suppress(OSError):  # named in `missing`
-                if found := last_points(attempt.folder / "metrics.jsonl"):
+                if found := read_metrics(attempt.folder / "metrics.jsonl"):
                     return found
         return []
 

@@ -13,7 +13,7 @@ from npu_rl.common.disk import remove_tree
 from npu_rl.common.masking import Secrets
 from npu_rl.training.monitor.metrics import MetricsWriter, read_metrics
 from npu_rl.training.monitor.step_lines import StepLines
-from npu_rl.training.monitor.tail import follow, require_bounded_log
+from npu_rl.training.monitor.tail import Tail, require_bounded_log
 from npu_rl.training.record.attempt import LARGEST_RECIPE, Attempt
 from npu_rl.training.record.temporary_folders import remaining_folders, remove_remaining
 from npu_rl.training.record.worker_logs import keep_worker_logs
@@ -45,7 +45,7 @@ def recover_metrics(attempt: Attempt) -> int:
     step_lines = _step_lines(attempt)
     known = Counter(_key(point.step, point.data) for point in read_metrics(attempt.metrics))
     missing = []
-    for line in follow(attempt.driver_log).lines():
+    for line in Tail(attempt.driver_log).lines():
         found = step_lines.parse(line)
         if found is None:
             continue

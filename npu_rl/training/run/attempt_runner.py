@@ -17,8 +17,8 @@ from npu_rl.common.process import Child, processes_of, start, stop
 from npu_rl.training.monitor.alarm import Alarm
 from npu_rl.training.monitor.explain_failure import Explanation, explain
 from npu_rl.training.monitor.metrics import MetricsWriter
-from npu_rl.training.monitor.phase_clock import PhaseClock
 from npu_rl.training.monitor.screen import Screen
+from npu_rl.training.monitor.step_clock import StepClock
 from npu_rl.training.monitor.step_lines import StepLines
 from npu_rl.training.monitor.watch import Watch
 from npu_rl.training.record.attempt import Attempt
@@ -68,7 +68,7 @@ def attempt_once(
     run_id: str,
     total: int,
     watch: Watch,
-    clock: PhaseClock,
+    clock: StepClock,
     screen: Screen,
     ray: Path,
     lines: StepLines = StepLines(),  # noqa: B008  it can't be changed
@@ -79,7 +79,7 @@ def attempt_once(
 
     Args:
         total: Steps of the whole run.
-        clock: How long each phase may take.
+        clock: How long a step may take.
         ray: Ray's folder, from which the workers' logs are copied into the attempt.
         lines: How the trainer's log writes the metrics of a step.
         grace: Seconds the processes have to exit before they are killed.

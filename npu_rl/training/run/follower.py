@@ -1,21 +1,23 @@
-"""Following of a run: log, phases and clock are passed on to the record and the screen."""
+"""Following of a run: log and clock are passed on to the record and the screen."""
 
 from __future__ import annotations
 
+import contextlib
+import re
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
 from npu_rl.training.monitor.alarm import Alarm
-from npu_rl.training.monitor.hang_alarm import hang_alarm, lost_node_alarm
+from npu_rl.training.monitor.hang_alarm import hang_alarm, lost_node_alarm, stopped_log_alarm
 from npu_rl.training.monitor.log_lines import speaker_and_message
 from npu_rl.training.monitor.metrics import MetricsWriter, seconds
-from npu_rl.training.monitor.phase_clock import PhaseClock, PhaseWait, parse_phase
 from npu_rl.training.monitor.screen import Screen
+from npu_rl.training.monitor.step_clock import FIRST_STEP, StepClock, Wait
 from npu_rl.training.monitor.step_lines import StepLines
 from npu_rl.training.monitor.symptoms import NODE_MARKED_DEAD, RAY_NOT_STARTED
-from npu_rl.training.monitor.tail import follow
+from npu_rl.training.monitor.tail import Tail
 from npu_rl.training.monitor.watch import Watch
 from npu_rl.training.record.attempt import Attempt
 from npu_rl.training.run.hang_stacks import StackCollector
@@ -27,7 +29,7 @@ _STAGES = (
     ("npu-rl: Ray is up", "loading the trainer"),
     ("TaskRunner hostname:", "reading the data"),
     ("Total training steps:", "building the workers"),
-    ("Training Progress:", "first step"),
+    ("Training Progress:", FIRST_STEP),
 )
 _RAY_IS_UP = "npu-rl: comparing the nodes"
 _LAST_STAGE = "ending the run"
@@ -41,7 +43,7 @@ class Follower:
         attempt: Attempt,
         writer: MetricsWriter,
         watch: Watch,
-        clock: PhaseClock,
+        clock: StepClock,
         screen: Screen,
         total: int,
         lines: StepLines,
@@ -51,7 +53,7 @@ class Follower:
         """Begin at the start of the log. `collect` starts collecting the stacks of all processes."""
         self._stop_after = stop_after
         self._attempt = attempt
-        self._log, self._phases = follow(attempt.driver_log), follow(attempt.phases)
+        self._log = Tail(attempt.driver_log)
         self._writer = writer
         self._watch = watch
         self._clock = clock
@@ -59,9 +61,10 @@ class Follower:
         self._total = total
         self._lines = lines
         self._collect = collect
-        self._collection: tuple[PhaseWait, StackCollector] | None = None
+        self._collection: tuple[Wait, StackCollector] | None = None
         self._recent: list[float] = []
         self._step: int | None = None
+        self._written = 0  # the newest step that was written without a line in the log
         self._counts: Counter[tuple[str, str]] = Counter()
         self.stopping = False
         self.ray_failed = self._ray_is_up = False
@@ -70,11 +73,7 @@ class Follower:
         clock.stage("starting the driver", time.monotonic())
 
     def read_new_lines(self) -> None:
-        """Read the lines added to phases and log since the last call."""
-        for line in self._phases.lines():
-            event = parse_phase(line)
-            if event is not None:
-                self._clock.event(event, time.monotonic())
+        """Read the lines added to the log since the last call."""
         for line in self._log.lines():
             found = self._lines.parse(line)
             if found is None:
@@ -83,15 +82,20 @@ class Follower:
                 self._take_step(*found)
 
     def look_at_clock(self) -> None:
-        """Show the phase in progress. If it takes too long, collect stacks and raise an alarm with them."""
+        """Show the wait for the next step. If it takes too long, collect stacks and raise an alarm with them."""
         now = time.monotonic()
-        slow = self._clock.slow(now)
-        going_on = self._clock.going_on(now)
-        if going_on is not None:
-            self._screen.waiting(going_on, slow is not None)
-        if self._collection is None:  # the clock tells a phase that is late only once
-            late = self._clock.late(now)
-            self._collection = None if late is None else (late, self._collect())
+        self._screen.waiting(self._clock.wait(now), self._clock.slow(now))
+        if self._collection is None and (late := self._clock.late(now)) is not None:
+            written = _steps_written(self._attempt)
+            logged = self._step if self._step is not None else min(written, default=0) - 1
+            newest = max(written, default=0)
+            if newest > max(logged + 1, self._written):  # samples of a step come before its line
+                self._written = newest
+                self._clock.wait_for(newest + 1, now)
+                log, run = self._attempt.driver_log, self._attempt.run_name
+                self._note([stopped_log_alarm(newest, self._step, log, run=run)])
+            else:
+                self._collection = late, self._collect()
         if self._collection is not None and self._collection[1].done():
             self._raise_hang()
 
@@ -153,3 +157,17 @@ class Follower:
             self.alarms.append(counted)
             self._attempt.add_alarm(counted.to_json())
             self._screen.alarm(counted)
+
+
+def _steps_written(attempt: Attempt) -> list[int]:
+    """Return the steps of which this attempt has written samples or a checkpoint."""
+    run = attempt.folder.parents[1]
+    began = (
+        (attempt.folder / "command.json").stat().st_mtime
+    )  # by the clock of the disk, which may be another host's
+    steps = []
+    for path in (*run.glob("samples/*.jsonl"), *run.glob("checkpoints/*")):
+        with contextlib.suppress(OSError):  # an old checkpoint has just been removed
+            if (found := re.search(r"\d+\Z", path.stem)) and path.stat().st_mtime >= began:
+                steps.append(int(found[0]))
+    return steps

@@ -39,9 +39,7 @@ class StackCollector:
         self._error = ""
         self._secrets = attempt.secrets
         address = json.loads(environment.get("NPU_RL_RAY", "{}")).get("address", "local")
-        own = {
-            name: value for name, value in environment.items() if name not in (RUN_VARIABLE, "NPU_RL_PHASES")
-        }
+        own = {name: value for name, value in environment.items() if name != RUN_VARIABLE}
         try:
             attempt.stacks.mkdir(mode=0o700, exist_ok=True)
             self._child = start(

@@ -20,8 +20,8 @@ from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.recipes.trainer_keys.plain_config import config_text, plain_config
 from npu_rl.training.monitor.long_stage import long_stage
 from npu_rl.training.monitor.metrics import Point, rewards
-from npu_rl.training.monitor.phases_of_recipe import phase_clock
 from npu_rl.training.monitor.screen import Screen
+from npu_rl.training.monitor.step_clock import step_clock
 from npu_rl.training.monitor.step_lines import StepLines
 from npu_rl.training.monitor.steps_done import steps_done
 from npu_rl.training.monitor.watch import Limits, Watch
@@ -210,7 +210,7 @@ def run_attempt(
                 run_id=record.mark,
                 total=recipe.steps,
                 watch=_watch(prepared, rollout_standin, transfer, record if resume else None),
-                clock=phase_clock(recipe, prepared.judgement.plan),
+                clock=step_clock(recipe, prepared.judgement.plan),
                 screen=screen,
                 ray=ray,
                 lines=_step_lines(recipe),
