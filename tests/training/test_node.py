@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -152,32 +154,6 @@ def cluster(nodes: ModuleType, answer: dict[str, object], stacks: list[dict[str,
     return [rays, listed]
 
 
-def test_a_node_tells_its_stack(node: ModuleType, tmp_path: Path) -> None:
-    stack = told(node, tmp_path)["stack"]
-    assert isinstance(stack, dict)
-    assert {"cann", "kernels", "nnal", "driver", "firmware", "torch", "torch-npu", "npus", "shm"} <= set(
-        stack
-    )
-    assert json.loads(json.dumps(stack)) == stack
-
-
-def test_the_odd_node_is_named(node: ModuleType, nodes: ModuleType, tmp_path: Path) -> None:
-    answer = told(node, tmp_path)
-    stacks: list[dict[str, object]] = [{"cann": "8.2.RC1", "npus": 16} for _ in range(16)]
-    stacks[2] = {"cann": "8.1", "npus": 15}
-    rays, listed = cluster(nodes, answer, stacks)
-    notes = nodes._compare_hosts(rays, listed, listed[0], (0.0, 1e12))
-    assert notes == []
-    bad = [entry for entry in listed if entry["problems"]]
-    assert [entry["host"] for entry in bad] == ["node3"]
-    refused = nodes._refusal(bad, 16, 180.0)
-    assert refused.details["why"].splitlines() == [
-        "node3: CANN 8.1, the other 15: 8.2.RC1",
-        "node3: NPUs 15, the other 15: 16",
-    ]
-    assert "npu-rl doctor" in refused.details["hint"]
-
-
 def test_the_odd_node_is_found_by_the_files_of_its_host(
     node: ModuleType, nodes: ModuleType, tmp_path: Path
 ) -> None:
@@ -195,9 +171,13 @@ def test_the_odd_node_is_found_by_the_files_of_its_host(
         stacks.append(sys.modules["npu_rl_host"].host_facts(str(root), {}))
     rays, listed = cluster(nodes, told(node, tmp_path), stacks)
     assert nodes._compare_hosts(rays, listed, listed[0], (0.0, 1e12)) == []
-    assert {
-        entry["host"]: [text for _, text in entry["problems"]] for entry in listed if entry["problems"]
-    } == {"node3": ["CANN 8.1, the other 15: 8.2.RC1", "NPUs 15, the other 15: 16"]}
+    bad = [entry for entry in listed if entry["problems"]]
+    refused = nodes._refusal(bad, 16, 180.0)
+    assert refused.details["why"].splitlines() == [
+        "node3: CANN 8.1, the other 15: 8.2.RC1",
+        "node3: NPUs 15, the other 15: 16",
+    ]
+    assert "npu-rl doctor" in refused.details["hint"]
 
 
 def test_what_may_differ_is_noted(node: ModuleType, nodes: ModuleType, tmp_path: Path) -> None:
@@ -270,42 +250,72 @@ def ray_node(number: int, alive: bool = True, **resources: float) -> dict[str, A
     }
 
 
+def head(**resources: float) -> dict[str, Any]:
+    return ray_node(1, **{"node:__internal_head__": 1.0}, **resources)
+
+
 def needs(nodes: int = 2, dies: int = 16) -> dict[str, Any]:
     words = [f"cluster.nodes={nodes}", f"cluster.dies={dies}", "cluster.address=10.99.7.1:6379", "device=npu"]
-    found = ray_needs(load_recipe("quickstart", words).recipe, "/py/bin/python")
+    found = ray_needs(load_recipe("quickstart", words).recipe, "/py/bin/python", {"RAY_x": "1", "OTHER": "2"})
     assert found is not None
     return found
 
 
+START = "env RAY_x=1 /py/bin/python -m ray.scripts.scripts start"
+HEAD = f"{START} --head --port=6379 '--resources={{\"NPU\": 16}}' --node-ip-address=IP-OF-THAT-NODE"
+WORKER = f"{START} --address=10.99.7.1:6379 '--resources={{\"NPU\": 16}}' --node-ip-address=IP-OF-THAT-NODE"
+
+
 @pytest.mark.parametrize(
-    ("nodes", "why"),
+    ("nodes", "why", "commands"),
     [
-        (
-            [ray_node(1, CPU=64), ray_node(2, CPU=64)],
-            "0 of 2 nodes offer 16 NPU:\n  node1 (10.99.7.1): 0 NPU\n",
-        ),
-        ([ray_node(1, CPU=64, GPU=1)] * 2, "0 of 2 nodes offer 16 NPU"),  # verl takes the GPU for a device
-        ([ray_node(1, CPU=64, NPU=16), ray_node(2, CPU=64, NPU=8)], "1 of 2 nodes offer 16 NPU"),
-        ([ray_node(1, CPU=64, NPU=16), ray_node(2, False, CPU=64, NPU=16)], "1 of 2 nodes offer 16 NPU"),
-        ([ray_node(1, CPU=8, NPU=16), ray_node(2, CPU=8, NPU=16)], "All nodes together offer 16 CPU"),
+        ([head(CPU=64), ray_node(2, CPU=64)], "0 of 2 nodes offer 16 NPU:\n  node1 (10.99.7.1): 0", [HEAD, WORKER]),
+        ([head(CPU=64, GPU=1), ray_node(2, CPU=64, NPU=16)], "1 of 2 nodes offer 16 NPU", [HEAD, WORKER]),
+        ([head(CPU=64, NPU=16), ray_node(2, CPU=64, NPU=8)], "1 of 2 nodes offer 16 NPU", [WORKER]),
+        ([head(CPU=64, NPU=16), ray_node(2, False, CPU=64, NPU=16)], "1 of 2 nodes offer 16 NPU", [WORKER]),
+        ([head(CPU=8, NPU=16), ray_node(2, CPU=8, NPU=16)], "All nodes together offer 16 CPU", []),
     ],
-)
+)  # fmt: skip
 def test_a_ray_that_lacks_what_the_recipe_needs_is_refused_with_the_command_that_starts_it_right(
-    nodes: list[dict[str, Any]], why: str, monkeypatch: pytest.MonkeyPatch
+    nodes: list[dict[str, Any]], why: str, commands: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused = module("npu_rl_ray_needs", monkeypatch).lacking(nodes, needs())
-    assert refused["what"] == "The Ray at 10.99.7.1:6379 lacks what quickstart needs"
     assert refused["why"].startswith(why)
-    start = "/py/bin/python -m ray.scripts.scripts start"
-    assert f"{start} --head --port=6379 '--resources={{\"NPU\": 16}}'" in refused["hint"]
-    assert f"{start} --address=10.99.7.1:6379 '--resources={{\"NPU\": 16}}'" in refused["hint"]
+    assert [line.strip() for line in refused["hint"].splitlines() if line.startswith("  ")] == commands
 
 
-def test_a_ray_that_has_what_the_recipe_needs_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_devices_that_another_job_holds_are_not_called_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     lacking = module("npu_rl_ray_needs", monkeypatch).lacking
-    assert lacking([ray_node(number, CPU=64, NPU=16) for number in (1, 2, 3)], needs()) is None
+    nodes = [ray_node(number, CPU=64, NPU=16) for number in (1, 2, 3)]
+    free = {"id1": {"CPU": 1.0, "NPU": 16.0}, "id2": {"CPU": 1.0}, "id3": {"NPU": 8.0}}
+    refused = lacking(nodes, needs(), free)
+    assert refused["what"].startswith("Another job holds")
+    assert refused["why"].splitlines()[1:] == ["  node2 (10.99.7.2)", "  node3 (10.99.7.3)"]
+    assert lacking(nodes, needs(), {**free, "id3": {"NPU": 16.0}}) is None
+    assert lacking(nodes, needs()) is None
     assert lacking([], None) is None, "the run starts its own"
-    assert ray_needs(load_recipe("quickstart").recipe, "python") is None
+    assert ray_needs(load_recipe("quickstart").recipe, "python", {}) is None
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n", b""])
+def test_a_port_that_something_else_answers_is_refused(nodes: ModuleType, answer: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(100)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises(nodes.Refused, match="No Ray head answers") as refused:
+            nodes.require_head(address)
+        thread.join()
+    assert "Something else" in refused.value.details["why"]
+    with pytest.raises(nodes.Refused, match="No Ray head answers"):
+        nodes.require_head(address)
 
 
 def test_nodes_that_a_cluster_has_lost_are_told_with_their_addresses(

@@ -220,7 +220,7 @@ def test_a_node_that_does_not_answer_is_named(run: Run, cluster: RayCluster) -> 
 
 def test_a_ray_that_lacks_what_the_recipe_needs_is_refused_before_the_trainer_starts(run: Run) -> None:
     words = ["device=npu", "cluster.nodes=2", "cluster.dies=16", f"cluster.address={run.address}"]
-    needs = ray_needs(load_recipe("quickstart", words).recipe, sys.executable)
+    needs = ray_needs(load_recipe("quickstart", words).recipe, sys.executable, {})
     done = run.drive(run.told(needs=needs))
     assert done.returncode == 3, done.stdout + done.stderr
     assert f"The Ray at {run.address} lacks what quickstart needs" in done.stderr

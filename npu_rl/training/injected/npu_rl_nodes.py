@@ -19,6 +19,8 @@ import npu_rl_odd_nodes
 
 _TIMEOUT = 180.0  # seconds for all nodes to answer; a worker's first start may load a lot over a network
 _CONNECT_TIMEOUT = 10.0  # seconds for a head to accept a connection
+_SETTINGS = b"\x04"  # type of the frame that begins each side of HTTP/2 (RFC 9113, 3.4), which gRPC is
+_HTTP2_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + _SETTINGS + b"\0\0\0\0\0"
 _DRIVER_ONLY = frozenset({"NPU_RL_RAY", "NPU_RL_NODES"})  # only the driver reads these
 _FILES_SHOWN = 5  # differing files of a node that an error names
 
@@ -81,10 +83,14 @@ def require_sendable(values: Mapping[str, str]) -> None:
 
 
 def require_head(address: str) -> None:
-    """Raise Refused if nothing listens at HOST:PORT. Ray itself would retry for a minute and a half."""
+    """Raise Refused unless a gRPC server answers at HOST:PORT. Ray itself would retry for minutes."""
     host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT).close()
+        with socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT) as connection:
+            connection.sendall(_HTTP2_HELLO)
+            connection.settimeout(_CONNECT_TIMEOUT)
+            if os.environ.get("RAY_USE_TLS") != "1" and connection.recv(9)[3:4] != _SETTINGS:
+                raise OSError("Something else than Ray answers there.")
     except OSError as error:
         raise Refused(
             what=f"No Ray head answers at {address}",

@@ -8,47 +8,71 @@ from typing import Any
 _SHOWN = 8
 
 
-def lacking(nodes: Iterable[Mapping[str, Any]], needs: Mapping[str, Any] | None) -> dict[str, str] | None:
+def lacking(
+    nodes: Iterable[Mapping[str, Any]],
+    needs: Mapping[str, Any] | None,
+    free: Mapping[str, Mapping[str, float]] | None = None,
+) -> dict[str, str] | None:
     """Return the refusal (what, where, why, hint) for a cluster that lacks resources, or None.
 
     Args:
         nodes: What ray.nodes() returns.
         needs: `needs` of NPU_RL_NODES.
+        free: Resources that no job holds, by node id.
     """
     if needs is None:
         return None
     alive = [node for node in nodes if node["Alive"]]
-    resource, count = needs["resource"], needs["count"]
-    enough = [node for node in alive if node["Resources"].get(resource, 0) >= count]
+    resource, count, wanted = needs["resource"], needs["count"], needs["nodes"]
+    short = [node for node in alive if node["Resources"].get(resource, 0) < count]
+    enough = [node for node in alive if node not in short]
     cpus = sum(node["Resources"].get("CPU", 0) for node in alive)
-    why = []
-    if len(enough) < needs["nodes"]:
-        why.append(f"{len(enough)} of {needs['nodes']} nodes offer {count} {resource}:")
-        why += [
-            f"  {_place(node)}: {node['Resources'].get(resource, 0):g} {resource}" for node in alive[:_SHOWN]
+    held = [node for node in enough if free and free.get(node["NodeID"], {}).get(resource, 0) < count]
+    what = f"The Ray at {needs['address']} lacks what {needs['recipe']} needs"
+    why, hint = [], []
+    if len(enough) < wanted:
+        why = [f"{len(enough)} of {wanted} nodes offer {count} {resource}:", *_offers(alive, resource)]
+        hint = _starts(short, wanted - len(enough), needs)
+    elif len(enough) - len(held) < wanted:
+        what = f"Another job holds what {needs['recipe']} needs of the Ray at {needs['address']}"
+        why = [
+            f"{len(enough) - len(held)} of {wanted} nodes have {count} {resource} free; others hold them on"
         ]
-        why += [f"  and {len(alive) - _SHOWN} more"] if len(alive) > _SHOWN else []
+        why += [f"  {_place(node)}" for node in held[:_SHOWN]]
+        hint = [
+            "Wait for that job, or end it: `ray list jobs` names it, npu-rl runs stop RUN ends a run of npu-rl."
+        ]
     if cpus < needs["cpus"]:
         why.append(
             f"All nodes together offer {cpus:g} CPU, and the ranks and the trainer take {needs['cpus']}."
         )
+        hint.append("`ray start` offers what a machine has, unless --num-cpus says otherwise.")
     if not why:
         return None
-    return {
-        "what": f"The Ray at {needs['address']} lacks what {needs['recipe']} needs",
-        "where": "cluster.address",
-        "why": "\n".join(why),
-        "hint": _hint(needs, alive),
-    }
+    return {"what": what, "where": "cluster.address", "why": "\n".join(why), "hint": "\n".join(hint)}
 
 
-def _hint(needs: Mapping[str, Any], alive: list[Mapping[str, Any]]) -> str:
+def _offers(alive: list[Mapping[str, Any]], resource: str) -> list[str]:
     lines = [
-        f"Stop Ray there (`ray stop`) and start it with what is missing. On the head:\n  {needs['head']}"
+        f"  {_place(node)}: {node['Resources'].get(resource, 0):g} {resource}" for node in alive[:_SHOWN]
     ]
-    if needs["nodes"] > 1 or len(alive) > 1:
-        lines.append(f"On each other node:\n  {needs['worker']}")
-    return "\n".join(lines)
+    return [*lines, *([f"  and {len(alive) - _SHOWN} more"] if len(alive) > _SHOWN else [])]
+
+
+def _starts(short: list[Mapping[str, Any]], missing: int, needs: Mapping[str, Any]) -> list[str]:
+    """Return what starts Ray where it offers too little, and where it is missing."""
+    heads = [node for node in short if "node:__internal_head__" in node["Resources"]]
+    workers = [_place(node) for node in short if node not in heads][:_SHOWN]
+    lines = []
+    if heads:
+        lines.append(f"If the head has devices, `ray stop` there, then:\n  {needs['head']}")
+    places = [f"{', '.join(workers)} after `ray stop`"] if workers else []
+    places += ["each node that is not in Ray"] if missing > len(workers) else []
+    lines += [f"On {', and on '.join(places)}:\n  {needs['worker']}"] if places else []
+    return [
+        *lines,
+        "Each after CANN's set_env.sh; head.sh and worker.sh of --dry-run raise `ulimit -n` first.",
+    ]
 
 
 def _place(node: Mapping[str, Any]) -> str:

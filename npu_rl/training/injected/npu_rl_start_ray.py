@@ -9,11 +9,14 @@ import contextlib
 import importlib
 import os
 import random
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import npu_rl_nodes
 import npu_rl_ray_needs
+
+_RELEASE_SECONDS = 10  # for which a job that has just ended may still hold its devices
 
 
 def start_ray(options: dict[str, Any], run: dict[str, Any]) -> None:
@@ -41,9 +44,12 @@ def start_ray(options: dict[str, Any], run: dict[str, Any]) -> None:
         npu_rl_nodes.require_head(options["address"])
     with _unseeded():
         ray.init(**options, runtime_env=runtime_env, log_to_driver=True)
-    refusal = npu_rl_ray_needs.lacking(ray.nodes(), run.get("needs"))
-    if refusal:
-        raise npu_rl_nodes.Refused(**refusal)
+    deadline = time.monotonic() + _RELEASE_SECONDS
+    free = ray._private.state.available_resources_per_node  # as verl does, verl/single_controller/ray/base.py
+    while refusal := npu_rl_ray_needs.lacking(ray.nodes(), run.get("needs"), free()):
+        if time.monotonic() > deadline:
+            raise npu_rl_nodes.Refused(**refusal)
+        time.sleep(1)
     print("npu-rl: comparing the nodes", flush=True)
     npu_rl_nodes.compare(run, values)
     print("npu-rl: Ray is up", flush=True)

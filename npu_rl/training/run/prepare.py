@@ -121,7 +121,7 @@ class Prepared:
             known=self.judgement.known,
             search_path=self.judgement.search_path,
             groups=self.judgement.groups,
-            needs=ray_needs(self.recipe, self.interpreter.path),
+            needs=ray_needs(self.recipe, self.interpreter.path, {**self.lock.env, **self.recipe.env}),
             manifest_env={**self.lock.env, **(VLLM_ON_CPU if self._vllm_on_cpu(rollout_standin) else {})},
             resume=resume,
             rollout_standin=rollout_standin,
