@@ -25,21 +25,6 @@ RECIPES = [RECIPE, f"{RECIPE}-random-init"]
 REHEARSAL = ("torch", "ray", "msgspec", "gpytorch", "six", "uvicorn")
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
-def test_its_recipes_are_checked_and_fit(recipe: str, workspace: Path, env: dict[str, str]) -> None:
-    for command in ("recipes check", "plan"):
-        done = run_cli([*command.split(), recipe, "--workspace", workspace], env)
-        assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.startswith("fits")
-
-
-def test_its_summary_names_what_its_patches_change(workspace: Path, env: dict[str, str]) -> None:
-    done = run_cli(["summary", "--workspace", workspace], env, timeout=120)
-    assert done.returncode == 0, done.stderr
-    for patch in ("0001-import-re", "0001-prelude-patch", "0001-fix-route-default", "0002-kv-nz-prefill"):
-        assert patch in done.stdout
-
-
 @pytest.mark.rehearsal
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_the_dry_run_composes(recipe: str, workspace: Path, env: dict[str, str]) -> None:

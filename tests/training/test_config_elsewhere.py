@@ -98,46 +98,26 @@ def test_the_search_path_is_npu_rls(code: Path) -> None:
 
 @pytest.mark.rehearsal
 @pytest.mark.parametrize(
-    "settings",
+    ("settings", "generates"),
     [
-        ["trainer.config=dapo_trainer"],
-        ["trainer.config=ppo_trainer", "trainer.config_path=verl/trainer/config"],
-        ["trainer.config=dapo_trainer", "trainer.config_path=recipe/dapo/config"],
+        (["trainer.config=ppo_trainer", "trainer.config_path=verl/trainer/config"], False),
+        (["trainer.config=dapo_trainer", "trainer.config_path=recipe/dapo/config"], True),
     ],
-    ids=["search path", "folder", "both"],
 )
-class TestTheTrainersOwnHydra:
+def test_the_run_and_the_dry_run_compose_the_same(
+    code: Path, tmp_path: Path, settings: list[str], generates: bool
+) -> None:
     """With a real Hydra, in another folder than the code's."""
-
-    @pytest.fixture(autouse=True)
-    def hydra(self) -> None:
-        pytest.importorskip("hydra")
-
-    def test_the_run_takes_it(self, code: Path, tmp_path: Path, settings: list[str]) -> None:
-        made = command(code, *settings)
-        elsewhere = tmp_path / "elsewhere"
-        elsewhere.mkdir()
-        argv = [word for word in made.argv if word != "npu_rl_driver"]
-        done = subprocess.run(
-            argv,
-            cwd=elsewhere,
-            env={**os.environ, "PYTHONPATH": str(code)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        data = json.loads(done.stdout.splitlines()[-1])
-        assert data["max_prompt_length"] and ("gen_batch_size" in data) == (
-            settings[0] == "trainer.config=dapo_trainer"
-        )
-
-    def test_the_dry_run_composes_the_same(self, code: Path, settings: list[str]) -> None:
-        made = command(code, *settings)
-        folder = config_location(loaded(*settings).recipe).find_folder(code)
-        found = compose(made.hydra_overrides, folder, made.config, sys.executable, dict(os.environ), run)
-        assert found.config["data"]["max_prompt_length"]
-        assert ("gen_batch_size" in found.config["data"]) == (settings[0] == "trainer.config=dapo_trainer")
+    pytest.importorskip("hydra")
+    made = command(code, *settings)
+    argv = [word for word in made.argv if word != "npu_rl_driver"]
+    env = {**os.environ, "PYTHONPATH": str(code)}
+    done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    folder = config_location(loaded(*settings).recipe).find_folder(code)
+    found = compose(made.hydra_overrides, folder, made.config, sys.executable, dict(os.environ), run)
+    for data in (json.loads(done.stdout.splitlines()[-1]), found.config["data"]):
+        assert data["max_prompt_length"] and ("gen_batch_size" in data) is generates
 
 
 @pytest.mark.upstreams

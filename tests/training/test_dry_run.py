@@ -12,12 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.common.interpreter import Interpreter
 from npu_rl.common.python_roots import INJECTED
 from npu_rl.training.record.run_record import RunRecord
-from npu_rl.training.run import tiny_model
 from npu_rl.training.run.dry_run import RAISE_FILE_LIMIT
-from tests.recipes.test_trainer_command import recipe
 from tests.support import clean_env, run_cli
 from tests.training.ray_cluster import RayCluster
 
@@ -109,59 +106,45 @@ def environ(pid: int) -> dict[str, str]:
     return dict(line.split("=", 1) for line in raw if "=" in line)
 
 
-def test_the_address_of_a_host_by_name_is_left_to_ray(quickstart_workspace: Path, tmp_path: Path) -> None:
-    env = {**clean_env(tmp_path), "NPU_RL_RUNS": str(tmp_path / "runs")}
-    words = [*TWO_NODES, "cluster.address=node-0:6380", "--workspace", str(quickstart_workspace)]
-    assert run_cli(["train", "quickstart", *words, "--dry-run"], env, tmp_path).returncode == 0
-    folder = tmp_path / "runs" / "quickstart.dry-run"
-    head, worker = (folder / "head.sh").read_text(), (folder / "worker.sh").read_text()
-    assert all("\n".join(RAISE_FILE_LIMIT) in script for script in (head, worker))
-    assert "--port=6380" in head and '${1:+--node-ip-address="$1"}' in head
-    assert "--address=node-0:6380" in worker
-    assert f"exec {sys.executable} -m ray.scripts.scripts start" in worker
-    assert "NPU_RL_STANDINS" not in (folder / "environment.sh").read_text()
-
-
 def test_a_strangers_file_is_not_written_over(quickstart_workspace: Path, tmp_path: Path) -> None:
     mine = tmp_path / "runs" / "quickstart.dry-run" / "recipe.yaml"
     mine.parent.mkdir(parents=True)
     mine.write_text("mine")
     env = {**clean_env(tmp_path), "NPU_RL_RUNS": str(tmp_path / "runs")}
-    done = run_cli(["train", "quickstart", "--workspace", quickstart_workspace, "--dry-run"], env, tmp_path)
+    words = ["train", "quickstart", *TWO_NODES, "--workspace", quickstart_workspace, "--dry-run"]
+    done = run_cli(words, env, tmp_path)
     assert done.returncode == 2 and "files of something else" in done.stderr
     assert [path.read_text() for path in mine.parent.iterdir()] == ["mine"]
+    mine.unlink()
+    assert run_cli(words, env, tmp_path).returncode == 0
+    script = (mine.parent / "run.sh").read_text()
+    assert "needs 2 machines: repeat --dry-run with cluster.address=HOST:PORT" in script
 
 
-def test_a_dry_run_has_the_name_that_the_run_would_get(quickstart_workspace: Path, tmp_path: Path) -> None:
-    RunRecord.create(tmp_path / "runs", "quickstart", {})
-    env = {**clean_env(tmp_path), "NPU_RL_RUNS": str(tmp_path / "runs")}
-    done = run_cli(["train", "quickstart", "--workspace", quickstart_workspace, "--dry-run"], env, tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "runs/quickstart-2/checkpoints" in (tmp_path / "runs/quickstart-2.dry-run/run.sh").read_text()
-
-
-def test_a_cluster_of_gpus(quickstart_workspace: Path, tmp_path: Path) -> None:
+def test_a_cluster_of_gpus_by_name_under_the_next_free_name(
+    quickstart_workspace: Path, tmp_path: Path
+) -> None:
     """Ray finds GPUs by itself, and a node may offer fewer than it has."""
+    RunRecord.create(tmp_path / "runs", "quickstart", {})
     env = {**clean_env(tmp_path), "NPU_RL_RUNS": str(tmp_path / "runs")}
     words = [word for word in TWO_NODES if not word.startswith(("device=", "cluster.dies"))]
     words += ["device=cuda", "cluster.dies=8", "cluster.die_memory_gb=96", "cluster.address=node-0:6380"]
-    done = run_cli(
-        ["train", "quickstart", *words, "--workspace", str(quickstart_workspace), "--dry-run"], env, tmp_path
-    )
+    words += ["optimizer.lr=1e-6", "--workspace", str(quickstart_workspace), "--json"]
+    done = run_cli(["train", "quickstart", *words, "--dry-run"], env, tmp_path)
     assert done.returncode == 0, done.stderr
-    folder = tmp_path / "runs" / "quickstart.dry-run"
-    for name in ("head.sh", "worker.sh"):
-        script = (folder / name).read_text()
+    folder = tmp_path / "runs" / "quickstart-2.dry-run"
+    assert json.loads(done.stdout)["files"] and os.access(folder / "run.sh", os.X_OK)
+    head, worker = (folder / "head.sh").read_text(), (folder / "worker.sh").read_text()
+    for script in (head, worker):
+        assert "\n".join(RAISE_FILE_LIMIT) in script and '${1:+--node-ip-address="$1"}' in script
         assert "--num-gpus=8" in script and "NPU" not in script.replace("NPU_RL", "")
-    assert "trainer.device=cuda" in (folder / "run.sh").read_text()
-
-
-def test_both_make_the_tiny_model_by_one_command() -> None:
-    """A dry run's script made one of another kind: it left `model.make` and `data.make` out."""
-    other = recipe(model={"make": "tiny-deepseek-v3-sums"}, data={"make": "boxed-sums", "rows": 9})
-    command = tiny_model.maker_command(Interpreter("/py", "3.11.0"), other, "/there")
-    assert command == ["/py", "-m", "npu_rl_make", "/there", "1", "9", "tiny-deepseek-v3-sums", "boxed-sums"]
-    assert os.environ.get("PYTHONPATH", "") != tiny_model.MAKER_ENVIRONMENT["PYTHONPATH"]
+    assert "--port=6380" in head and "--address=node-0:6380" in worker
+    run = (folder / "run.sh").read_text()
+    assert "trainer.device=cuda" in run and "runs/quickstart-2/checkpoints" in run
+    assert "NPU_RL_STANDINS" not in (folder / "environment.sh").read_text()
+    composed = json.loads((folder / "composed.json").read_text())
+    assert composed["actor_rollout_ref"]["actor"]["optim"]["lr"] == 1e-6
+    assert "1e-6  # command line: optimizer.lr=1e-6" in (folder / "recipe.yaml").read_text()
 
 
 @pytest.mark.parametrize(

@@ -17,15 +17,12 @@ pytestmark = [pytest.mark.upstreams, pytest.mark.rehearsal, pytest.mark.pypi]
 
 MANIFEST = "deepseek-r1-zero"
 RECIPE = "deepseek-r1-zero-256die"
-ZEROED = "rank 0: model.layers.0.self_attn.o_proj.weight: zeros, as the trainer sent it; norm "
 
 
 def rehearsed(
-    workspace: Path, env: dict[str, str], *words: str, code: int = 0, **extra: str
+    workspace: Path, env: dict[str, str], *words: str, code: int = 0
 ) -> dict[str, dict[str, object]]:
-    done = run_cli(
-        ["train", RECIPE, "--workspace", workspace, *words, "--json"], {**env, **extra}, timeout=2400
-    )
+    done = run_cli(["train", RECIPE, "--workspace", workspace, *words, "--json"], env, timeout=2400)
     assert done.returncode == code, done.stderr[-3000:]
     report: dict[str, dict[str, object]] = json.loads(done.stdout)
     return report
@@ -45,18 +42,6 @@ def test_it_trains_with_its_own_settings(workspace: Path, env: dict[str, str]) -
     assert any("Megatron-core with MindSpeed" in str(line) for line in report["real"])
     resumed = report["train"]["resumed"]
     assert resumed["steps"] == [6, 7] and resumed["difference"] == 0  # type: ignore[index]
-
-
-def test_a_weight_that_megatrons_converter_loses_is_caught(workspace: Path, env: dict[str, str]) -> None:
-    report = rehearsed(
-        workspace,
-        env,
-        "steps=6",
-        "--rehearse=train",
-        code=1,
-        NPU_RL_SYNC_FAULT="zeroed:layers.0.self_attn.o_proj",
-    )
-    assert ZEROED in str(report["train"]["failure"])
 
 
 def test_what_its_tree_can_not_import_is_found(workspace: Path, env: dict[str, str]) -> None:
@@ -179,22 +164,10 @@ def test_an_actor_that_computes_without_is_named(
 
 @pytest.mark.parametrize("seed", range(1, 11))
 def test_nothing_is_named_where_nothing_is_wrong(seed: int, workspace: Path, env: dict[str, str]) -> None:
+    """A quick rehearsal compares every tensor at each sync."""
     pytest.importorskip("msgspec", reason="the extra `rehearsal-vllm` is not installed")
-    (part,) = rehearsed(workspace, env, f"seed={seed}", "--rehearse=quick")["rollout"].values()
-    assert part["failure"] is None and part["transfer"] < 0.01  # type: ignore[index,operator]
-
-
-def test_a_quick_rehearsal_compares_every_tensor_at_each_sync(workspace: Path, env: dict[str, str]) -> None:
-    pytest.importorskip("msgspec", reason="the extra `rehearsal-vllm` is not installed")
-    report = rehearsed(workspace, env, "--rehearse=quick")
+    report = rehearsed(workspace, env, f"seed={seed}", "--rehearse=quick")
     (part,) = report["rollout"].values()
-    assert part["weight_syncs"] == {
-        "syncs": 3,
-        "tensors": 53,
-        "unknown": [],
-        "updated": True,
-        "untrained": [],
-        "faults": [],
-    }  # type: ignore[index]
-    assert report["imports"] is None and report["layout"] is None and len(part["curve"]) == 3  # type: ignore[index]
-    assert report["changed_files"] == [] and report["differs"]["branches"]
+    syncs = {"syncs": 3, "tensors": 53, "unknown": [], "updated": True, "untrained": [], "faults": []}
+    assert part["failure"] is None and part["transfer"] < 0.01 and part["weight_syncs"] == syncs  # type: ignore[index,operator]
+    assert report["imports"] is None and report["layout"] is None and report["changed_files"] == []

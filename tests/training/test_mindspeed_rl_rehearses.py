@@ -22,12 +22,6 @@ def test_its_plan_counts_no_layout(workspace: Path, env: dict[str, str]) -> None
     assert f"{RECIPE}: no error; whether it fits is not counted.\n" in done.stdout
 
 
-def test_its_summary_names_what_its_patches_change(workspace: Path, env: dict[str, str]) -> None:
-    done = run_cli(["summary", "--workspace", workspace], env, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert "0002-nothing-compiled-in-the-tree" in done.stdout
-
-
 @pytest.mark.rehearsal
 def test_the_groups_of_16_ranks(rehearsed: Rehearsed) -> None:
     """By Megatron 0.8 with the arguments that a worker would make, and by the trainer's own groups of vLLM."""

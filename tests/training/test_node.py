@@ -331,10 +331,3 @@ def test_nodes_that_a_cluster_has_lost_are_told_with_their_addresses(
     attempt.lost_nodes.write_text(json.dumps(lost))
     assert lost_nodes(attempt.folder) == ["node2 (10.99.7.2): health check failed", "node3 (10.99.7.3)"]
     assert lost_of(now, tmp_path / "none.json") == []
-
-
-@pytest.mark.parametrize("text", ["[1, {}]", "{}", "not JSON", "[]"])
-def test_a_damaged_list_of_lost_nodes_is_none(tmp_path: Path, text: str) -> None:
-    attempt = Attempt(tmp_path, 1)
-    attempt.lost_nodes.write_text(text)
-    assert all("(" in node for node in lost_nodes(attempt.folder))

@@ -308,25 +308,3 @@ def test_another_interpreter_is_refused_and_named(tmp_path: Path) -> None:
         assert "head.sh and worker.sh" in done.stderr
     finally:
         made.stop()
-
-
-def test_other_code_at_the_same_path_is_refused_and_named(tmp_path: Path) -> None:
-    """A node with a copy of its own: the same path, and one byte that differs."""
-    if os.getuid() != 0 or subprocess.run(["unshare", "-m", "true"], check=False).returncode:
-        pytest.skip("another file system at the same path needs a mount namespace")
-    made = RayCluster({})
-    try:
-        run = Run(tmp_path, made)
-        copy = tmp_path / "copy"
-        (copy / "package").mkdir(parents=True)
-        (copy / "package" / "module.py").write_text("NAME = 'modulE'\n")
-        (copy / "a_trainer.py").write_text(TRAINER)
-        made.head()
-        made.worker(before=["unshare", "-m", "sh", "-c", 'mount --bind "$1" "$2"; shift 2; exec "$@"', "sh",
-                            str(copy), str(run.code)])  # fmt: skip
-        done = run.drive()
-        assert done.returncode == 3, done.stdout + done.stderr
-        assert "1 of 2 nodes" in done.stderr and "differing: package/module.py" in done.stderr
-        assert "npu-rl verify --deep" in done.stderr
-    finally:
-        made.stop()

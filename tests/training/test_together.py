@@ -132,14 +132,6 @@ def test_the_record_has_the_recipe_that_ran(tmp_path: Path) -> None:
         assert (written.data.batch, prepared.recipe.data.batch) == (8, 64)
 
 
-def test_the_record_has_the_rules_that_were_overruled(tmp_path: Path) -> None:
-    run = FakeRun(tmp_path)
-    assert "overruled" not in run_facts(run.prepared(["steps=5"]))
-    overruled = ["env.HCCL_IF_BASE_PORT=65530", "plan.except.environment-value=ours"]
-    recorded = run_facts(run.prepared(["steps=5"], [*overruled, "data.batch=64"]))
-    assert recorded["overruled"] == {"environment-value": "ours"}
-
-
 SECRETS = {
     "WANDB_API_KEY": "wk-S3CRET-1",
     "PYTORCH_KEY": "pk-S3CRET-2",
