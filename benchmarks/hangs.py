@@ -2,8 +2,8 @@
 
 Each run is tests/training/hang_program.py with two ranks of Ray on gloo, the driver and the clock of npu-rl, and a
 floor of 2 seconds. Of a hang is counted: whether the first line of the alarm's cause names rank and line as it should,
-and the seconds from the deadline (the phase's begin plus its limit) to the alarm. Healthy runs validate and save every
-third step, for ten times as long as a step; an alarm of a hang is a false one.
+and the seconds from the deadline (the end of the last step plus the limit) to the alarm. Healthy runs validate and save
+every third step, as the recipe says, for ten times as long as a step; an alarm of a hang is a false one.
 
 Results go to DIR/results.json as they come, and the same command goes on where it was stopped; take another DIR for
 another --work. A run that ended by an error, such as one whose Ray did not start, counts, and is named below the table.
@@ -12,6 +12,7 @@ another --work. A run that ended by an error, such as one whose Ray did not star
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import re
@@ -23,6 +24,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from npu_rl.training.monitor.alarm import Alarm
+from npu_rl.training.monitor.metrics import read_metrics
 from tests.training.hang_run import Hung, hang
 
 FLOOR = 2.0
@@ -49,24 +51,10 @@ class Trial:
     error: str
 
 
-def deadline(hung: Hung, alarmed: float) -> float:
-    """Return the time at which the phase that hung had taken as long as it may.
-
-    Args:
-        alarmed: Time of the alarm: the run is stopped then, and its phases end.
-    """
-    open_since: dict[str, float] = {}
-    longest: dict[str, float] = {}
-    last = ""
-    for row in map(json.loads, hung.phases.splitlines()):
-        if row["time"] > alarmed:
-            break
-        if row["begins"]:
-            last, open_since[row["phase"]] = row["phase"], row["time"]
-        else:
-            took = row["time"] - open_since.pop(row["phase"], row["time"])
-            longest[row["phase"]] = max(longest.get(row["phase"], 0.0), took)
-    return open_since[last] + max(FLOOR, 3 * longest.get(last, 600.0))
+def deadline(hung: Hung) -> float:
+    """Return the time at which the step that hung had taken as long as it may."""
+    ended = [point.time for point in read_metrics(hung.folder / "metrics.jsonl")]
+    return ended[-1] + max(FLOOR, 3 * max(later - earlier for earlier, later in itertools.pairwise(ended)))
 
 
 def trial(lab: Path, kind: str, steps: int, work: float) -> Trial:
@@ -80,7 +68,7 @@ def trial(lab: Path, kind: str, steps: int, work: float) -> Trial:
         when, alarm = alarms[0]
         cause = alarm.cause
         named = kind in NAMED and _names(alarm, NAMED[kind])
-        late = round(when - deadline(hung, when), 1) if kind in NAMED else None
+        late = round(when - deadline(hung), 1) if kind in NAMED else None
     shutil.rmtree(folder)
     return Trial(kind, named, late, len(alarms), round(hung.seconds, 1), cause, hung.error)
 
