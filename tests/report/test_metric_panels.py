@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npu_rl.training.monitor.metrics import Point, parse_line
+from npu_rl.training.monitor.metrics import Point
+from npu_rl.training.monitor.step_lines import StepLines
 from npu_rl.training.report.metric_panels import MOST_DRAWN, MetricPanel, report_panels, thinned_steps
 from npu_rl.training.report.published_rows import PER_CARD, PER_DIE, all_rows, published_rows
 from npu_rl.training.report.report_sections import chart_section
@@ -61,7 +62,7 @@ def test_throughput_is_per_die_and_per_card() -> None:
 
 def test_the_memory_that_verl_names_after_the_actor_is_drawn() -> None:
     """A line of verl 0.9's log, whose actor's output is renamed as a whole."""
-    found = parse_line(
+    found = StepLines().parse(
         "step:3 - actor/perf/max_memory_allocated_gb:49.135295 - actor/perf/max_memory_reserved_gb:50.5"
     )
     assert found is not None

@@ -1,8 +1,4 @@
-"""Metrics of the trainer: parsed from its console lines, stored as one JSON line per step, joined over attempts.
-
-verl prints "step:5 - critic/score/mean:0.0086 - ..." (verl/utils/logger/aggregate_logger.py@0.5.0: full
-precision; in releases before August 2025 three decimals).
-"""
+"""Metrics of a run: stored as one JSON line per step, joined over attempts, and what they mean."""
 
 from __future__ import annotations
 
@@ -10,7 +6,6 @@ import contextlib
 import json
 import math
 import os
-import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,12 +13,6 @@ from pathlib import Path
 from typing import IO
 
 from npu_rl.common.disk import disk_errors, private
-from npu_rl.training.monitor.log_lines import speaker_and_message
-
-_STEP = re.compile(r"(?<![\w/.:-])step:([0-9]{1,15}) - (.+)", re.DOTALL)
-_NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?|nan|inf(?:inity)?)"
-_VALUE = re.compile(rf"(?:(?:np|numpy|torch)?\.?[A-Za-z]\w*\()?({_NUMBER}|True|False)(?:, dtype=[\w.]+)?\)?")
-_TRUTH = {"True": 1.0, "False": 0.0}
 
 REWARDS = ("critic/score/mean", "critic/rewards/mean")
 DIFFERENCE = "training/rollout_probs_diff_mean"
@@ -37,34 +26,6 @@ class Point:
     step: int
     time: float
     data: dict[str, float]
-
-
-def parse_line(line: str) -> tuple[int, dict[str, float]] | None:
-    """Parse a line of metrics; return its step and values, or None for any other line.
-
-    Values that are not numbers are skipped; a number may be written as numpy's np.float64(0.1).
-    """
-    if "step:" not in line:
-        return None
-    found = _STEP.search(speaker_and_message(line)[1])
-    if found is None:
-        return None
-    data: dict[str, float] = {}
-    for item in found[2].strip().split(" - "):
-        key, colon, text = item.rpartition(":")
-        value = number(text) if colon and key.strip() else None
-        if value is not None:
-            data[key.strip()] = value
-    return (int(found[1]), data) if data else None
-
-
-def number(text: str) -> float | None:
-    """Parse a metric's number, which may be in numpy's notation; None for other text."""
-    match = _VALUE.fullmatch(text.strip())
-    if match is None:
-        return None
-    word = match[1]
-    return _TRUTH[word] if word in _TRUTH else float(word)
 
 
 # -- the file ------------------------------------------------------------------------------------------
