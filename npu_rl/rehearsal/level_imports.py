@@ -80,7 +80,7 @@ class ImportReport:
 
 
 def required_modules(code: Path, recipe: Recipe, report: Report) -> list[str]:
-    """Return what has to be imported: the trainer's module, what a step imports, what patches change, and the runtime.
+    """Return the trainer's module, then what a step imports, what patches change, and the runtime.
 
     Args:
         code: The code folder.
@@ -99,13 +99,12 @@ def required_modules(code: Path, recipe: Recipe, report: Report) -> list[str]:
         if file.suffix == ".py"
     }
     importable = {name for name in dotted if "." in name and name.replace(".", "").isidentifier()}
-    found = {entry, *executed_modules(code, entry), *classes, *importable}
-    return sorted(name for name in found if name == entry or file_of(code, name))
+    found = {*executed_modules(code, entry), *classes, *importable} - {entry}
+    return [entry, *sorted(name for name in found if file_of(code, name))]
 
 
 def rehearse_imports(
     code: Path,
-    entry: str,
     modules: Sequence[str],
     python: Path,
     environment: Mapping[str, str],
@@ -113,21 +112,21 @@ def rehearse_imports(
     *,
     limit: float = _MODULE_LIMIT,
 ) -> ImportReport:
-    """Import each module on its own, without writing to the tree.
+    """Import each module in a process that has imported the trainer's, without writing to the tree.
 
     Args:
-        entry: The trainer's module. What can't be imported first is imported after it, as in a run.
+        modules: As of `required_modules`.
         notify: Called with a note on what is done.
         limit: Seconds for one import.
 
     Raises:
         NpuRlError: If the interpreter as a whole fails.
     """
-    notify(f"importing {len(modules)} modules, each on its own")
+    notify(f"importing {modules[0]}, then {len(modules) - 1} modules on their own")
     begun = monotonic()
     lines = run_child(
         "imports",
-        {"modules": modules, "entry": entry, "limit": limit, "jobs": _PARALLEL_IMPORTS},
+        {"modules": modules, "limit": limit, "jobs": _PARALLEL_IMPORTS},
         code=code,
         python=python,
         environment=environment,
@@ -135,15 +134,15 @@ def rehearse_imports(
     )
     if lost := set(modules) - {line["module"] for line in lines}:
         raise NpuRlError("The rehearsal of imports did not report all modules", why=", ".join(sorted(lost)))
-    failures = (_failure(line, entry) for line in lines if line["outcome"] != "done")
+    failures = (_failure(line, modules[0]) for line in lines if line["outcome"] != "done")
     in_order = sorted(failures, key=lambda one: (one.cause, one.module))
-    return ImportReport(entry, len(modules), tuple(in_order), round(monotonic() - begun, 1))
+    return ImportReport(modules[0], len(modules), tuple(in_order), round(monotonic() - begun, 1))
 
 
 def _failure(line: Mapping[str, Any], entry: str) -> ImportFailure:
     cause = cause_of(line)
     fault = not cause.startswith((_NEEDS, _UNSUPPORTED)) or line["module"] == entry
-    message = line.get("text") or (line["output"].strip().splitlines() or [""])[-1]
+    message = line.get("text") or (line.get("output", "").strip().splitlines() or [""])[-1]
     return ImportFailure(line["module"], cause, fault, line.get("where"), message)
 
 

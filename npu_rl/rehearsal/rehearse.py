@@ -162,10 +162,9 @@ def _is_taken(runs: Path, name: str) -> bool:
 
 
 def _run_imports(prepared: Prepared, record: RunRecord, notify: Notify) -> ImportReport:
-    code, entry = prepared.paths.code, prepared.recipe.trainer.module
+    code = prepared.paths.code
     return rehearse_imports(
         code,
-        entry,
         required_modules(code, prepared.recipe, prepared.report),
         Path(prepared.interpreter.path),
         _environment(prepared, record, npu=(code / "mindspeed").is_dir()),

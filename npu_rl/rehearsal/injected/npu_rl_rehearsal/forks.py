@@ -117,7 +117,7 @@ def _work_and_exit(body: Body, code: Path, folder: Path, parent: int) -> None:
         output = os.open(folder / "output", os.O_WRONLY | os.O_CREAT)
         for source, target in ((os.open(os.devnull, os.O_RDONLY), 0), (output, 1), (output, 2)):
             os.dup2(source, target)
-        found = _run_body(body, code)
+        found = run_body(body, code)
         for stream in (sys.stdout, sys.stderr):
             with CatchAll():
                 stream.flush()
@@ -127,7 +127,8 @@ def _work_and_exit(body: Body, code: Path, folder: Path, parent: int) -> None:
         os._exit(1)
 
 
-def _run_body(body: Body, code: Path) -> dict[str, Any]:
+def run_body(body: Body, code: Path) -> dict[str, Any]:
+    """Return what a function returned, or the exception that it raised, as `run_forks` does."""
     found: dict[str, Any] = {"outcome": "done"}
     with CatchAll() as attempt:
         found |= body()
