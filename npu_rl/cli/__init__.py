@@ -75,7 +75,7 @@ def _run() -> int:
     from npu_rl.common.errors import NpuRlError
 
     try:
-        app(_with_level(sys.argv[1:]), prog_name="npu-rl")
+        app(with_level(sys.argv[1:]), prog_name="npu-rl")
     except SystemExit as end:  # the parser's way to end
         return end.code if isinstance(end.code, int) else int(bool(end.code))
     except NpuRlError as error:
@@ -127,13 +127,17 @@ def _words(error: OSError) -> str:
     return (error.strerror or str(error)) + (f": {name}" if name else "")
 
 
-def _with_level(words: list[str]) -> list[str]:
-    """Give `--rehearse` without a level the level `all`: the parser has no options with an optional value."""
-    following = [*words[1:], ""]
-    return [
-        "--rehearse=all" if word == "--rehearse" and after not in REHEARSAL_LEVELS else word
-        for word, after in zip(words, following, strict=False)
-    ]
+def with_level(words: list[str]) -> list[str]:
+    """Write `--rehearse LEVEL` as one word, without a level with `all`: the parser has no optional values."""
+    written: list[str] = []
+    for word in words:
+        if written[-1:] == ["--rehearse"]:
+            known = word in REHEARSAL_LEVELS
+            written[-1] = f"--rehearse={word if known else 'all'}"
+            if known:
+                continue
+        written.append(word)
+    return [f"{word}=all" if word == "--rehearse" else word for word in written]
 
 
 def _is_of_memory(error: BaseException) -> bool:

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from npu_rl.cli.show import print_json, say, tell
+from npu_rl.cli.show import print_json, say
 
 if TYPE_CHECKING:
     from npu_rl.common.yaml_documents.finding import Finding
-    from npu_rl.recipes.judgement.judgement import AssembledTree, Judgement
+    from npu_rl.recipes.judgement.judgement import AssembledTree
     from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
-    from npu_rl.recipes.sizing.machine import Machine
-    from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 
 
 def load(name: str, overrides: Sequence[str], as_json: bool) -> LoadedRecipe:
@@ -31,54 +25,6 @@ def load(name: str, overrides: Sequence[str], as_json: bool) -> LoadedRecipe:
             raise
         print_json({"ok": False, "recipe": name, "code": None, "findings": _problems(error)})
         raise SystemExit(error.exit_code) from None
-
-
-def judge_in(
-    workspace: Path | None,
-    loaded: LoadedRecipe,
-    machine: Machine | None = None,
-    *,
-    probe: bool = False,
-) -> tuple[Judgement, AssembledTree | None]:
-    """Judge a recipe by the tree of the named workspace, or of the one that is found, if any.
-
-    probe: whether the trainer's own code judges the values, which takes seconds.
-    """
-    from npu_rl.common import byte_code
-    from npu_rl.recipes.judgement.judge import judge
-    from npu_rl.recipes.judgement.judgement import AssembledTree
-    from npu_rl.workspace.folder.discovery import open_workspace_if_any
-    from npu_rl.workspace.folder.locked_manifest import stack_of
-    from npu_rl.workspace.folder.receipt import read_receipt, validation_command
-
-    paths = open_workspace_if_any(workspace, tell)
-    if paths is None:
-        return judge(loaded, None, machine), None
-    stack = stack_of(paths)
-    tree = AssembledTree(paths.code, stack.name, stack)
-    if probe:
-        key = byte_code.shell_key(read_receipt(paths).digest)
-        tree = replace(tree, setup_command=validation_command(paths), byte_code=key)
-    find_python = partial(_training_python, paths) if probe else None
-    return judge(loaded, tree, machine, find_python=find_python), tree
-
-
-def _training_python(paths: WorkspacePaths) -> str:
-    """Return the training interpreter of a workspace that equals its lock. Raises NotProbed if it differs."""
-    from npu_rl.common.errors import NpuRlError
-    from npu_rl.recipes.judgement.trainer_probe import NotProbed
-    from npu_rl.workspace.folder.chosen_interpreter import choose
-    from npu_rl.workspace.verification.require_locked import require_locked
-
-    try:
-        require_locked(paths, tell, "its checks may be those of other code", None)
-        python = choose(None, paths)
-    except NpuRlError as error:
-        reason = f": {'; '.join(error.why.splitlines())}" if error.why else ""
-        raise NotProbed(f"{error.what}{reason}", (error.hint or "").partition("\n")[0]) from error
-    if sys.stderr.isatty():  # a step of seconds
-        tell(f"Values: judged by the trainer's own code in {python} ...")
-    return python
 
 
 def rows(findings: Iterable[Finding]) -> list[dict[str, Any]]:
@@ -100,21 +46,14 @@ def say_findings(findings: Iterable[Finding]) -> None:
 
 def say_faults(loaded: LoadedRecipe, tree: AssembledTree | None) -> None:
     """Print one line on the known faults of the tree, if there is one, unless the recipe is for another manifest."""
+    from npu_rl.recipes.judgement.fault_findings import faults_line_of
+
     if tree is None or tree.stack is None:
         return
     here = loaded.in_stack(tree.stack)
-    line = faults_of(here, tree.code) if here.stack else ""
+    line = faults_line_of(here, tree.code) if here.stack else ""
     if line:
         say(line)
-
-
-def faults_of(loaded: LoadedRecipe, code: Path) -> str:
-    """Return the line on the known faults of a tree under a recipe's switches and strategy."""
-    from npu_rl.recipes.faults.verdict import faults_line
-    from npu_rl.recipes.judgement.fault_findings import strategy_of, switched_off
-    from npu_rl.recipes.sizing.plan_inputs import run_environment
-
-    return faults_line(code, switched_off(loaded, run_environment(loaded)), strategy_of(loaded))
 
 
 def _problems(error: Any) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ import typer
 
 from npu_rl.cli.command_group import examples
 from npu_rl.cli.options import Json, Overrides, Recipe, Workspace, gigabytes
-from npu_rl.cli.show import print_json, say_text, tell_next
+from npu_rl.cli.show import print_json, say_text, tell, tell_next
 
 
 @examples(
@@ -19,15 +19,6 @@ def plan(
     recipe: Recipe,
     overrides: Overrides = None,
     workspace: Workspace = None,
-    die_memory: Annotated[
-        float | None,
-        typer.Option(
-            "--die-memory-gb",
-            metavar="GB",
-            help="Memory of a die, in 10^9 bytes, in place of the recipe's cluster.die_memory_gb.",
-            callback=gigabytes,
-        ),
-    ] = None,
     host_memory: Annotated[
         float | None,
         typer.Option(
@@ -67,11 +58,12 @@ def plan(
     from npu_rl.common.masking import masked_text
     from npu_rl.recipes.judgement.plan_report import plan_json, plan_text
     from npu_rl.recipes.sizing.machine import Machine
+    from npu_rl.training.run.judge_in_workspace import judge_in_workspace
 
-    machine = Machine(_bytes(die_memory), _bytes(host_memory), _bytes(disk))
+    machine = Machine(host=_bytes(host_memory), disk=_bytes(disk))
     loaded = judged.load(recipe, overrides or [], json)
     speed = None if storage is None else storage * 1e9
-    judgement, tree = judged.judge_in(workspace, loaded, machine)
+    judgement, tree = judge_in_workspace(workspace, loaded, tell, machine)
     if json:
         print_json({**plan_json(judgement, speed), "findings": judged.rows(judgement.findings)})
     else:

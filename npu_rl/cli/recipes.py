@@ -124,9 +124,10 @@ def check(
     """
     from npu_rl.cli import judged
     from npu_rl.common.masking import masked_text
+    from npu_rl.training.run.judge_in_workspace import judge_in_workspace
 
     loaded = judged.load(recipe, overrides or [], json)
-    judgement, tree = judged.judge_in(workspace, loaded, probe=True)
+    judgement, tree = judge_in_workspace(workspace, loaded, tell, probe=True)
     if json:
         absent = {
             key: masked_text(f"{path} is not on this machine") for key, path in judgement.not_here.items()

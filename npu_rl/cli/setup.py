@@ -104,7 +104,7 @@ def setup(
     import time
 
     from npu_rl.stack.lock import lock_model
-    from npu_rl.workspace.folder.discovery import require_own_workspace
+    from npu_rl.workspace.folder.discovery import folder_to_set_up
     from npu_rl.workspace.folder.laid_files import untouched
     from npu_rl.workspace.folder.lock_summary import SetupOutcome, manifest_changed, setup_json
 
@@ -119,14 +119,14 @@ def setup(
 
             manifest, paths = workspace_manifest(workspace, tell)
         else:
-            paths = _paths_to_set_up(workspace)
-            if workspace is None:
-                require_own_workspace(paths)
+            paths = folder_to_set_up(workspace)
         path = _manifest_file(manifest, opened)
         offline = offline or opened is not None
         named = [*(wheels or ()), *([opened.wheels] if opened and opened.wheels else [])]
         if install:
-            planned = _planning(str(path) if manifest is None else manifest, paths, python, venv, named)
+            from npu_rl.workspace.packages.planned_packages import planning
+
+            planned = planning(str(path) if manifest is None else manifest, paths, python, venv, named)
             packages = planned()  # an installation that can't work raises here, before anything is fetched
             if dry_run:
                 _say_plan(packages, json)
@@ -174,7 +174,9 @@ def setup(
     if python is not None:
         _keep_choice(paths, python)
     if build:
-        built = _built_components(paths, found, python)
+        from npu_rl.workspace.builds.build_components import build_with
+
+        built = build_with(paths, found, python, tell)
     if json:
         document = setup_json(found, digest, paths, outcome)
         if packages is not None:
@@ -221,29 +223,6 @@ def _manifest_file(manifest: str | None, bundle: OpenBundle | None) -> Path:
     return find_manifest(manifest)
 
 
-def _paths_to_set_up(workspace: Path | None) -> WorkspacePaths:
-    """Return the named workspace, else ./npu-rl-workspace, unless that would be in another one, such as in its code."""
-    from npu_rl.common.errors import HostError, UsageError
-    from npu_rl.workspace.folder.discovery import find_workspace, named_folder
-    from npu_rl.workspace.folder.workspace_paths import DEFAULT_NAME, WorkspacePaths
-
-    here = named_folder(workspace or Path(DEFAULT_NAME))
-    if workspace is not None:
-        return WorkspacePaths(here)
-    try:
-        found = find_workspace(None)
-    except HostError:  # one of another user, which is not ours to protect
-        found = None
-    if found is not None and found.root != here:
-        raise UsageError(
-            f"This folder is in the workspace {found.root}",
-            why=f"Without --workspace, setup would make another one in it: ./{DEFAULT_NAME}",
-            hint=f"For that workspace, leave its folder first: cd {shlex.quote(str(found.root.parent))}\n"
-            f"or name it: --workspace {shlex.quote(str(found.root))}",
-        )
-    return WorkspacePaths(here)
-
-
 def _current_folder() -> Path | None:
     """Return the current folder; None if it is gone, also if another one has its path now."""
     try:
@@ -281,29 +260,6 @@ def _keep_choice(paths: WorkspacePaths, python: str) -> None:
 # -- --install and --build ----------------------------------------------------------------------------
 
 
-def _planning(
-    manifest: str, paths: WorkspacePaths, python: str | None, venv: Path | None, wheels: list[Path]
-) -> Callable[[], InstallPlan]:
-    """Return a function that plans the installation, which raises for one that can't work."""
-    from functools import partial
-
-    from npu_rl.common.errors import UsageError
-    from npu_rl.common.folder_owner import require_own
-    from npu_rl.common.user_path import user_path
-    from npu_rl.stack.installation.install_plan import plan_installation
-    from npu_rl.workspace.folder.chosen_interpreter import choose
-
-    if python is not None and venv is not None:
-        raise UsageError("--python and --venv name different environments", hint="Give one of them.")
-    named = tuple(user_path(place, "--wheels").absolute() for place in wheels)
-    if venv is None:
-        chosen = choose(python, paths if paths.is_workspace else None)
-        return partial(plan_installation, manifest, chosen, None, named)
-    venv = user_path(venv, "--venv").absolute()
-    require_own("environment", venv)
-    return partial(plan_installation, manifest, "", venv, named)
-
-
 def _say_plan(plan: InstallPlan, json: bool) -> None:
     from npu_rl.stack.installation.install_plan import plan_json, plan_lines
 
@@ -312,17 +268,6 @@ def _say_plan(plan: InstallPlan, json: bool) -> None:
     else:
         for line in plan_lines(plan):
             say(line)
-
-
-def _built_components(paths: WorkspacePaths, lock: Lock, python: str | None) -> list[BuildOutcome]:
-    from npu_rl.common.interpreter import read_interpreter
-    from npu_rl.workspace.builds.build_components import Builder, build_components
-    from npu_rl.workspace.folder.chosen_interpreter import choose
-
-    if not any(component.build for component in lock.components.values()):
-        return []
-    found = read_interpreter(choose(python, paths))
-    return build_components(paths, lock, Builder(found.path, found.version), tell)
 
 
 # -- text ---------------------------------------------------------------------------------------------

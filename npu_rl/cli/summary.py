@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @examples(
     "npu-rl summary --patch 0001-hf-rollout-repeats-once",
-    "npu-rl summary -m deepseek-v3-cann --import-time --markdown > cann.md",
+    "npu-rl summary -m deepseek-v3-cann --import-time",
 )
 def summary(
     manifest: ManifestOrWorkspace = None,
@@ -31,7 +31,6 @@ def summary(
         bool,
         typer.Option("--import-time", help="Add what packages rebind in others when they are imported."),
     ] = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     jobs: Jobs = 8,
     offline: Offline = False,
     rewrite: Rewrite = None,
@@ -44,12 +43,10 @@ def summary(
     """
     from npu_rl.common.errors import UsageError
     from npu_rl.workspace.summary.stack_summary import stack_summary
-    from npu_rl.workspace.summary.summary_text import markdown_lines, summary_lines
+    from npu_rl.workspace.summary.summary_text import summary_lines
 
     if_interrupted(KEEPS_DOWNLOADS)
 
-    if json and markdown:
-        raise UsageError("--json and --markdown print different things", hint="Give one of them.")
     if manifest is not None and workspace is not None:
         raise UsageError("--manifest and --workspace name different stacks", hint="Give one of them.")
     with _objects(manifest, workspace, jobs, offline, rewrite) as stack:
@@ -57,7 +54,7 @@ def summary(
     if json:
         print_json(found.to_json())
         return
-    for line in markdown_lines(found) if markdown else summary_lines(found):
+    for line in summary_lines(found):
         say(line)
 
 

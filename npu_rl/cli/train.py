@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -78,6 +77,7 @@ def train(
     It trains through Ray on NPUs. A recipe whose device is cpu, and every rehearsal, runs on this CPU.
     """
     from npu_rl.cli import judged
+    from npu_rl.recipes.judgement.fault_findings import faults_line_of
     from npu_rl.recipes.judgement.refused_recipe import RefusedRecipe
     from npu_rl.training.record.free_name import with_free_name
     from npu_rl.training.record.run_errors import RunGoesOn
@@ -116,7 +116,7 @@ def train(
         count = len(prepared.drift.files)
         files = "1 file differs" if count == 1 else f"{count} files differ"
         tell(f"UNPROVEN: {files} from the lock. {prepared.drift.reason}")
-    faults = judged.faults_of(loaded, layout.code)
+    faults = faults_line_of(loaded, layout.code)
     if faults:
         tell(faults)
     name = prepared.recipe.name
@@ -135,25 +135,13 @@ def _tell_next(name: str, workspace: Path | None, *, dry_run: bool, rehearsed: b
     """Print the command after a dry run (the training), a rehearsal (the dry run) or a training (its report)."""
     import sys
 
-    given = sys.argv[1:]
-    if dry_run:
-        tell_next(*(word for word in given if word != "--dry-run"))
-    elif rehearsed:
-        tell_next(*_without_level(given), "--dry-run")
+    from npu_rl.cli import with_level
+
+    given = [word for word in with_level(sys.argv[1:]) if not word.startswith(("--rehearse", "--dry-run"))]
+    if dry_run or rehearsed:
+        tell_next(*given, *(["--dry-run"] if rehearsed else []))
     else:
         tell_next("report", name, workspace=workspace)
-
-
-def _without_level(words: Sequence[str]) -> list[str]:
-    """Return a command's words without --rehearse and its level."""
-    from npu_rl.cli import REHEARSAL_LEVELS
-
-    before = ["", *words]
-    return [
-        word
-        for previous, word in zip(before, words, strict=False)
-        if not word.startswith("--rehearse") and not (previous == "--rehearse" and word in REHEARSAL_LEVELS)
-    ]
 
 
 def _demand_one_mode(dry_run: bool, rehearse: str | None, resume: bool) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.cli import _with_level
+from npu_rl.cli import with_level
 from npu_rl.cli.show import print_json, say_table
 from npu_rl.rehearsal.level_names import LEVELS, SETS
 from tests.in_process import run_here
@@ -56,7 +56,7 @@ CHECKPOINT = "Pass the folder of a checkpoint; `npu-rl weights get NAME` prints 
         (["requirements"], 3, "no workspace"),
         (["requirements", "--format", "x"], 2, "pylock"),
         (["lock", "--manifest", "quickstart"], 2, "bundled"),
-        (["plan", "quickstart", "--die-memory-gb=nan"], 2, "must be above 0"),
+        (["plan", "quickstart", "--disk-gb=nan"], 2, "must be above 0"),
         (["plan", "quickstart", "--storage-gbs=0"], 2, "must be above 0"),
         (["weights", "check", "none"], 2, CHECKPOINT),
         (["weights", "cast", "none", "out"], 2, CHECKPOINT),
@@ -139,12 +139,15 @@ def test_a_manifests_findings_have_their_line(tmp_path: Path) -> None:
         (["train", "--rehearse", "r"], ["train", "--rehearse=all", "r"]),
         (["train", "r", "--rehearse", "a=1"], ["train", "r", "--rehearse=all", "a=1"]),
         (["train", "r", "--rehearse=layout", "--json"], ["train", "r", "--rehearse=layout", "--json"]),
-        *((["train", "r", "--rehearse", one], ["train", "r", "--rehearse", one]) for one in (*LEVELS, *SETS)),
+        *(
+            (["train", "r", "--rehearse", one], ["train", "r", f"--rehearse={one}"])
+            for one in (*LEVELS, *SETS)
+        ),
         ([], []),
     ],
 )
 def test_a_level_of_rehearsal_may_be_left_out(words: list[str], read: list[str]) -> None:
-    assert _with_level(words) == read
+    assert with_level(words) == read
 
 
 # -- what is printed ----------------------------------------------------------------------------------

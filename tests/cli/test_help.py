@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from npu_rl.cli import _with_level
+from npu_rl.cli import with_level
 from npu_rl.cli.app import app
 from npu_rl.data.datasets.known_datasets import DATASETS
 from npu_rl.data.datasets.prompt_templates import TEMPLATES
@@ -40,7 +40,7 @@ def test_an_example_is_a_command_line() -> None:
         lines = [line.strip() for line in (command.epilog or "").splitlines() if "npu-rl " in line]
         assert lines, name
         for line in lines:
-            words = _with_level(shlex.split(re.split(r"\s[|>#;]\s?|;", line)[0]))
+            words = with_level(shlex.split(re.split(r"\s[|>#;]\s?|;", line)[0]))
             assert words[: len(name.split()) + 1] == ["npu-rl", *name.split()]
             context = TOP.make_context("npu-rl", [], resilient_parsing=True)
             found = command.make_context(name, words[len(name.split()) + 1 :], parent=context).params

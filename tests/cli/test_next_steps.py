@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.cli.train import _without_level
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from tests.support import ok, run_cli
 from tests.workspace.stack import Stack
@@ -71,16 +70,3 @@ def test_a_run_that_does_not_exist_is_not_resumed(
         f"npu-rl: Unknown run quickstart\n  where: {tmp_path}\n"
         "  next:  No run is recorded there; `npu-rl train RECIPE` without --resume begins one.\n"
     )
-
-
-@pytest.mark.parametrize(
-    ("words", "left"),
-    [
-        (["train", "train", "--rehearse", "train", "a=1"], ["train", "train", "a=1"]),
-        (["train", "r", "--rehearse", "--python", "p"], ["train", "r", "--python", "p"]),
-        (["train", "r", "--rehearse=quick"], ["train", "r"]),
-        (["train", "--rehearse", "r"], ["train", "r"]),
-    ],
-)
-def test_the_level_of_a_rehearsal_is_left_out_of_the_next_command(words: list[str], left: list[str]) -> None:
-    assert _without_level(words) == left

@@ -121,7 +121,6 @@ def test_every_command_is_tame(hostile: tuple[World, Path, Path], tmp_path: Path
         ["diff", "-w", tmp_path / EVIL],
         ["summary", "-w", workspace, "--import-time"],
         ["summary", "-w", workspace, "--import-time", "--json"],
-        ["summary", "-m", manifest, "--markdown"],
         ["summary", "-m", manifest, "--patch", ESCAPES],
         ["recipes", "check", recipe, "-w", workspace],
         ["recipes", "check", recipe, "-w", workspace, "--json"],

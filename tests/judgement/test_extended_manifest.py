@@ -10,9 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from npu_rl.cli.app import app
-from npu_rl.cli.judged import judge_in
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.stack.manifest.manifest_facts import manifest_facts
+from npu_rl.training.run.judge_in_workspace import judge_in_workspace
 from npu_rl.training.run.prepare import prepare
 from npu_rl.workspace.folder.locked_manifest import stack_of
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
@@ -73,7 +73,7 @@ class TestWorkspace:
     def test_what_the_workspace_was_locked_with_counts(self, mine: Path, quickstart_workspace: Path) -> None:
         plans = {}
         for workspace in (mine, quickstart_workspace):
-            judgement, _ = judge_in(workspace, load_recipe("quickstart"))
+            judgement, _ = judge_in_workspace(workspace, load_recipe("quickstart"), print)
             assert judgement.plan is not None
             plans[workspace] = judgement.plan.facts
         assert plans[mine].env["OMP_NUM_THREADS"] == "3"

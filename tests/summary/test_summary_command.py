@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from npu_rl.workspace.summary import summary_text
 from tests.in_process import run_here
 from tests.resolve.world import World, component, takes, world
 from tests.support import assert_told, ok
@@ -140,17 +139,8 @@ def test_one_patch(stack: World) -> None:
     assert_told(told, "did you mean 'count'?", "refs/pull/1/head, count, later")
 
 
-def test_markdown(stack: World) -> None:
-    told = run(stack, "summary", "-m", "project/m.yaml", "--markdown").stdout
-    assert "## up: patch count" in told and "- changed pkg/bad.py (at lib/bad.py)" in told
-    assert "  | replaced | method | Worker.run | signature (self, n) -> (self, n, m=0); body | 4 |" in told
-
-
-@pytest.mark.parametrize(
-    "args", [("--json", "--markdown"), ("-m", "quickstart", "-w", "w")], ids=["formats", "stacks"]
-)
-def test_what_excludes_each_other_is_refused(world: World, args: tuple[str, ...]) -> None:
-    assert_told(run(world, "summary", *args), "Give one of them", code=2)
+def test_a_manifest_and_a_workspace_are_refused(world: World) -> None:
+    assert_told(run(world, "summary", "-m", "quickstart", "-w", "w"), "Give one of them", code=2)
 
 
 def test_a_workspace_without_git_objects_says_so(stack: World) -> None:
@@ -172,7 +162,3 @@ def test_a_stack_without_patches(world: World) -> None:
 def test_the_quickstarts(quickstart_workspace: Path, tmp_path: Path, world: World) -> None:
     told = run(world, "summary", "-w", str(quickstart_workspace))
     assert "    replaced method HFRollout._generate_minibatch: body  :55" in told.stdout.splitlines()
-
-
-def test_markdown_shows_the_text_of_others_as_it_is() -> None:
-    assert summary_text._escaped("__init__ <b> | [x](y) `z` *") == (r"\_\_init\_\_ \<b> \| \[x\](y) \`z\` \*")

@@ -16,8 +16,9 @@ from npu_rl.common.yaml_documents.finding import Finding, Severity
 from npu_rl.common.yaml_documents.problems import KeyPath
 from npu_rl.common.yaml_documents.suggest import did_you_mean
 from npu_rl.recipes.faults.fault import known_faults
-from npu_rl.recipes.faults.verdict import Verdict, judge_tree
+from npu_rl.recipes.faults.verdict import Verdict, faults_line, judge_tree
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe, load_recipe
+from npu_rl.recipes.sizing.plan_inputs import run_environment
 from npu_rl.recipes.trainer_code.adaptation_switches import given_switches
 
 RULE = "known-fault"
@@ -119,3 +120,8 @@ def _acceptance(
         fix = f"remove faults.accept.{name}"
         return loaded.finding("accepted-without-effect", Severity.NOTE, path, message, fix)
     return None
+
+
+def faults_line_of(loaded: LoadedRecipe, code: Path) -> str:
+    """Return the line on the known faults of a tree under a recipe's switches and strategy."""
+    return faults_line(code, switched_off(loaded, run_environment(loaded)), strategy_of(loaded))

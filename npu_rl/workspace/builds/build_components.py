@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from npu_rl.common.disk import disk_errors, remove_tree, write_atomically
 from npu_rl.common.errors import NpuRlError, WorkspaceError
+from npu_rl.common.interpreter import read_interpreter
 from npu_rl.common.masking import Secrets, masked_text
 from npu_rl.common.printable import one_line
 from npu_rl.common.process import RUN_VARIABLE, start, stop
@@ -33,6 +34,7 @@ from npu_rl.workspace.folder.built_products import (
     place_of,
     state_on_disk,
 )
+from npu_rl.workspace.folder.chosen_interpreter import choose
 from npu_rl.workspace.folder.receipt import diff_command, read_receipt
 from npu_rl.workspace.folder.workspace_lock import exclusive, recover_interrupted
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
@@ -61,6 +63,14 @@ class BuildOutcome:
     component: str
     products: tuple[BuiltProduct, ...]
     already: bool
+
+
+def build_with(paths: WorkspacePaths, lock: Lock, python: str | None, notify: Notify) -> list[BuildOutcome]:
+    """Build with an interpreter, or with the one that the user chose; see `build_components`."""
+    if not any(component.build for component in lock.components.values()):
+        return []
+    found = read_interpreter(choose(python, paths))
+    return build_components(paths, lock, Builder(found.path, found.version), notify)
 
 
 def build_components(

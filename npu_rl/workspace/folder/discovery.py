@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from npu_rl.common.disk import disk_errors
-from npu_rl.common.errors import WorkspaceError
+from npu_rl.common.errors import HostError, UsageError, WorkspaceError
 from npu_rl.common.user_path import user_path
 from npu_rl.workspace.folder.workspace_paths import DEFAULT_NAME, WorkspacePaths
 
@@ -95,6 +95,31 @@ def require_own_workspace(paths: WorkspacePaths) -> None:
 
     hint = f"Pass it, if you trust it: --workspace {shlex.quote(os.path.realpath(paths.root))}"
     require_own("workspace", paths.root, paths.hidden, hint=hint)
+
+
+def folder_to_set_up(named: Path | None) -> WorkspacePaths:
+    """Return the named workspace, else ./npu-rl-workspace.
+
+    Raises:
+        UsageError: If that would be in another workspace, such as in its code.
+        HostError: If it is another user's.
+    """
+    paths = WorkspacePaths(named_folder(named or Path(DEFAULT_NAME)))
+    if named is not None:
+        return paths
+    try:
+        around = find_workspace(None)
+    except HostError:  # one of another user, which is not ours to protect
+        around = None
+    if around is not None and around.root != paths.root:
+        raise UsageError(
+            f"This folder is in the workspace {around.root}",
+            why=f"Without --workspace, setup would make another one in it: ./{DEFAULT_NAME}",
+            hint=f"For that workspace, leave its folder first: cd {shlex.quote(str(around.root.parent))}\n"
+            f"or name it: --workspace {shlex.quote(str(around.root))}",
+        )
+    require_own_workspace(paths)
+    return paths
 
 
 def _is_workspace(paths: WorkspacePaths) -> bool:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 from npu_rl.workspace.summary.compare import DefinitionChange
 from npu_rl.workspace.summary.file_changes import FileChange
 from npu_rl.workspace.summary.rebindings import Rebinding
 from npu_rl.workspace.summary.stack_summary import StackSummary, StepSummary
-
-_MARKDOWN = re.compile(r"[\\`*_\[\]<|]")
 
 
 def summary_lines(summary: StackSummary) -> Iterator[str]:
@@ -50,43 +47,6 @@ def _by_packages(found: Sequence[Rebinding]) -> dict[str, list[Rebinding]]:
     return dict(sorted(groups.items()))
 
 
-def markdown_lines(summary: StackSummary) -> Iterator[str]:
-    """Yield the summary as Markdown: a heading for each step and a table for each Python file."""
-    yield f"# {summary.manifest}"
-    yield ""
-    yield f"Code tree {summary.tree}."
-    for one in summary.steps:
-        yield ""
-        yield f"## {_escaped(_title(one))}"
-        for text in (one.step.subject, f"Why: {one.step.why}" if one.step.why else ""):
-            if text:
-                yield ""
-                yield _escaped(text)
-        if one.step.commits:
-            yield ""
-        yield from (f"- commit {_escaped(commit)}" for commit in one.step.commits)
-        for file in one.files:
-            yield ""
-            yield f"- {_escaped(_file_line(one, file))}"
-            if file.definitions:
-                yield ""
-                yield "  | change | kind | name | details | line |"
-                yield "  |---|---|---|---|---|"
-            for change in file.definitions or ():
-                cells = (change.change, change.kind, change.name, "; ".join(change.details), str(change.line))
-                yield f"  | {' | '.join(map(_escaped, cells))} |"
-    for title, group in _by_packages(summary.import_time or ()).items():
-        yield ""
-        yield f"## {_escaped(title)}"
-        yield ""
-        yield "| how | name | by | where |"
-        yield "|---|---|---|---|"
-        for rebinding in group:
-            where = f"{rebinding.file}:{rebinding.line}"
-            words = (rebinding.how, rebinding.target, rebinding.value, where)
-            yield f"| {' | '.join(map(_escaped, words))} |"
-
-
 def _title(one: StepSummary) -> str:
     return f"{one.step.component or 'code tree'}: {one.step.how} {one.step.name}"
 
@@ -101,8 +61,3 @@ def _file_line(one: StepSummary, file: FileChange) -> str:
 
 def _details(change: DefinitionChange) -> str:
     return f": {'; '.join(change.details)}" if change.details else ""
-
-
-def _escaped(text: str) -> str:
-    """Escape untrusted text for Markdown."""
-    return _MARKDOWN.sub(r"\\\g<0>", text)
