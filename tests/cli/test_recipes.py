@@ -9,7 +9,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from npu_rl.common.bundled import bundled_recipes, data_root
+from npu_rl.common.bundled import data_root
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.workspace.folder.receipt import Receipt
 from tests.config.documents import write
@@ -27,15 +27,6 @@ def npu_rl(tmp_path: Path):  # type: ignore[no-untyped-def]
 
     run.here = here  # type: ignore[attr-defined]
     return run
-
-
-def test_list(npu_rl) -> None:  # type: ignore[no-untyped-def]
-    done = ok(npu_rl("recipes", "list"))
-    (line,) = [line for line in done.stdout.splitlines() if line.startswith("quickstart ")]
-    assert line.split()[1:5] == ["cpu", "1", "die", "quickstart"]
-    rows = json.loads(npu_rl("recipes", "list", "--json").stdout)
-    assert {row["name"] for row in rows} == set(bundled_recipes())
-    assert {"name", "title", "manifest", "device", "dies", "path"} == set(rows[0])
 
 
 def test_show_is_a_recipe_again(npu_rl) -> None:  # type: ignore[no-untyped-def]
@@ -75,13 +66,6 @@ def test_a_schema_of_another_npu_rl_is_told_and_left(npu_rl) -> None:  # type: i
     assert (npu_rl.here / "recipe.schema.json").read_text() == "{}"
 
 
-def test_check_without_a_workspace(npu_rl) -> None:  # type: ignore[no-untyped-def]
-    done = ok(npu_rl("recipes", "check", "quickstart"))
-    assert "quickstart: no error, checked against its schema alone (no workspace)" in done.stdout
-    found = json.loads(npu_rl("recipes", "check", "quickstart", "--json").stdout)
-    assert found == {"ok": True, "recipe": "quickstart", "code": None, "findings": [], "unchecked": {}}
-
-
 def test_check_lists_the_paths_that_are_not_on_this_machine(npu_rl) -> None:  # type: ignore[no-untyped-def]
     arguments = ("recipes", "check", "deepseek-r1-zero-256die", "model.path=/nowhere/m")
     lines = ok(npu_rl(*arguments)).stdout.splitlines()
@@ -92,22 +76,6 @@ def test_check_lists_the_paths_that_are_not_on_this_machine(npu_rl) -> None:  # 
     unchecked = json.loads(npu_rl(*arguments, "--json").stdout)["unchecked"]
     assert unchecked["model.path"] == "/nowhere/m is not on this machine"
     assert list(unchecked) == ["model.path", "model.checkpoint", "data.train[0]", "data.test[0]"]
-
-
-def test_check_tells_what_the_backend_has_no_key_for(npu_rl) -> None:  # type: ignore[no-untyped-def]
-    arguments = ("recipes", "check", "quickstart", "actor.parallel.tensor=2")
-    done = npu_rl(*arguments)
-    assert done.returncode == 1
-    first, at, *_ = done.stdout.splitlines()
-    assert first.startswith("error[key-without-effect] actor.parallel.tensor: ")
-    assert at == "  at command line: actor.parallel.tensor=2"
-    assert "quickstart: 1 error," in done.stdout
-    found = json.loads(npu_rl(*arguments, "--json").stdout)
-    assert found["ok"] is False
-    (error,) = found["findings"]
-    assert (error["key"], error["where"], error["rule"]) == (
-        "actor.parallel.tensor", "command line: actor.parallel.tensor=2", "key-without-effect",
-    )  # fmt: skip
 
 
 def test_check_reports_faults_of_the_recipe_itself_first(npu_rl) -> None:  # type: ignore[no-untyped-def]
@@ -140,37 +108,6 @@ def test_check_against_a_workspace(npu_rl) -> None:  # type: ignore[no-untyped-d
     assert found["code"] == str(code)
     assert done.returncode == 1, "that trainer knows hardly a key"
     assert any(error["trainer_key"] == "actor_rollout_ref.actor.optim.lr" for error in found["findings"])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (["show"], 2, "missing argument"),
-        (["show", "quickstrat"], 2, "did you mean 'quickstart'"),
-        (["show", "./nowhere.yaml"], 1, "can't be read"),
-        (["show", "quickstart", "optimizer.lr"], 2, "it has no '='"),
-        (["show", "quickstart", "lr=1"], 2, "did you mean 'optimizer.lr'"),
-        (["show", "quickstart", "steps=1", "steps=2"], 2, "given twice"),
-        (
-            ["show", "quickstart", "optimizer.lr=abc"],
-            2,
-            "Invalid argument 'optimizer.lr=abc'\n  where: the command line\n  why:   optimizer.lr: must be",
-        ),
-        (["check", "quickstart", "--workspace", "nowhere"], 3, "is not a workspace"),
-        (["copy", "quickstrat"], 2, "did you mean 'quickstart'"),
-        (["copy", "quickstart", "mine"], 2, "is not a valid name for a recipe"),
-        (["nonsense"], 2, "nonsense"),
-    ],
-)
-def test_mistakes_get_their_exit_code_and_a_clear_message(  # type: ignore[no-untyped-def]
-    npu_rl, arguments: list[str], code: int, message: str
-) -> None:
-    done = npu_rl("recipes", *arguments)
-    assert done.returncode == code
-    assert message.lower() in done.stderr.lower()
-    assert "Traceback" not in done.stderr
-    assert done.stdout == ""
-    assert os.listdir(npu_rl.here) == []
 
 
 @pytest.mark.parametrize(
