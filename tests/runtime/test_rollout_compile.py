@@ -246,6 +246,34 @@ def test_the_switch_is_asked_at_each_call(mindspeed: MindSpeed, monkeypatch: pyt
     assert now() is mindspeed.true
 
 
+@pytest.mark.parametrize(("applied", "switch"), [(True, "1"), (True, "0"), (False, "1")])
+def test_by_the_managers_own_state(
+    nothing_there: None, monkeypatch: pytest.MonkeyPatch, applied: bool, switch: str
+) -> None:
+    """With the attributes of MindSpeed's manager that are read; a patch that is not applied is not put in."""
+
+    def true() -> None: ...
+
+    def dummy() -> None: ...
+
+    class Patch:
+        orig_func, final_patch_func, is_applied = staticmethod(true), staticmethod(dummy), applied
+
+        def apply_patch(self) -> None: ...
+
+    manager, user = types.ModuleType("mindspeed.patch_utils"), types.ModuleType("user")
+    vars(manager).update(
+        Patch=Patch, MindSpeedPatchesManager=types.SimpleNamespace(patches_info={"torch.compile": Patch()})
+    )
+    vars(user)["compile"] = outside = dummy if applied else true
+    for module in (types.ModuleType("mindspeed"), manager, user):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setenv(SWITCH, switch)
+    inside = with_real_compile(lambda: vars(user)["compile"])()
+    assert inside is (true if switch == "1" else outside)
+    assert vars(user)["compile"] is outside
+
+
 def test_without_mindspeed_nothing_changes(nothing_there: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         sys, "path", [place for place in sys.path if not (Path(place) / "mindspeed").exists()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import struct
 from typing import Any
 
@@ -99,6 +100,15 @@ def test_a_device_that_computes_other_bits_is_refused(monkeypatch: pytest.Monkey
             super().cast_rows(codes, scales, block, out)
             out[out.abs() < 1.1754944e-38] = 0
 
+    class OtherNan(Fp8Cast):
+        """A device whose NaN has other bits: no weight may be one, so none is compared."""
+
+        def cast_rows(self, codes: Any, scales: Any, block: Any, out: Any) -> None:
+            super().cast_rows(codes, scales, block, out)
+            out[(codes.view(torch.uint8) & 0x7F == 0x7F).expand(out.shape)] = float("nan")
+
     _require_same_bits(Fp8Cast())
-    with pytest.raises(TensorError, match="differ from a CPU"):
+    _require_same_bits(OtherNan())
+    with pytest.raises(TensorError, match="differ from a CPU") as caught:
         _require_same_bits(Flushing())
+    assert re.match(r"Weight 0x(?!00)[0-9a-f]{2} with scale", str(caught.value.why))

@@ -6,7 +6,7 @@ import importlib
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -209,6 +209,24 @@ def test_a_rollout_that_keeps_the_first_weights_is_stale_at_the_second_sync(
     with pytest.raises(
         RuntimeError,
         match=f"weight sync 2, rank 0: .*\\n  {O_PROJ}: stale: the values of the sync before, {phase}; ",
+    ):
+        sync.enter()
+
+
+def test_a_rollout_that_takes_nothing_was_sent_nothing_at_this_sync(sync: Sync) -> None:
+    sync.enter()
+    sync.rollout.load_weights = lambda weights: None
+    with pytest.raises(RuntimeError, match=f"{O_PROJ}: stale: .*, not sent to this rank; "):
+        sync.enter()
+
+
+def test_a_tensor_that_no_rank_trains_is_not_passed_over(sync: Sync) -> None:
+    trained = sync.check.sides.trained
+    sync.check.sides = replace(
+        sync.check.sides, trained=lambda unknown: [one for one in trained(unknown) if one.name != NORM]
+    )
+    with pytest.raises(
+        RuntimeError, match=f"the trainer's ranks disagree\n  {NORM}: no rank trains it"
     ):
         sync.enter()
 
