@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from npu_rl.common.process import run_quietly
 from npu_rl.training.monitor.explain_failure import Explanation, explain, last_lines
+from npu_rl.training.monitor.missing_module import Stack
 from npu_rl.training.monitor.symptoms import symptoms
 from tests.training.processes import TRAINER, environment
 
@@ -300,6 +301,91 @@ ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this
 
 def test_a_dead_worker_is_named_by_rank_node_and_process(tmp_path: Path) -> None:
     assert "It was WorkerDict_0:3, process 3821 on 172.16.0.5." in sure(found(tmp_path, DIED)).cause
+
+
+# Ray's raylet (verl#4921), torchrun (vllm-ascend#116), vLLM's engine (vllm#23582)
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (
+            "(raylet) A worker died or was killed while executing a task by an unexpected system error. Task ID: f "
+            "Worker ID: 6a Node ID: 1c Worker IP address: 10.0.0.5 Port: 4 Worker PID: 2117 Worker exit "
+            "type: SYSTEM_ERROR\n",
+            "a worker, process 2117 on 10.0.0.5",
+        ),
+        (
+            'Traceback (most recent call last):\n  File "/torch/run.py", line 8, in run\n'
+            "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n====\ntrain.py FAILED\n----\n"
+            "Root Cause (first observed failure):\n[0]:\n  time      : 2025-09-07\n  host      : node2\n"
+            "  rank      : 11 (local_rank: 3)\n  exitcode  : -9 (pid: 4711)\n",
+            "rank 11, process 4711 on node2",
+        ),
+        (
+            "ERROR 08-25 12:24:19 [multiproc_executor.py:146] Worker proc VllmWorker-1 died unexpectedly, shutting "
+            "down executor.\n",
+            "VllmWorker-1",
+        ),
+    ],
+)
+def test_a_dead_worker_is_named_in_the_words_of_each_launcher(tmp_path: Path, text: str, named: str) -> None:
+    assert f"It was {named}." in sure(found(tmp_path, text)).cause
+
+
+CHAIN = """
+The above exception was the direct cause of the following exception:
+
+"""
+BROKEN = "ValueError: expected 3 shards, found 2"
+WRAPPER = "RuntimeError: the engine could not start"
+
+
+def test_the_first_exception_of_a_chain_is_the_cause(tmp_path: Path) -> None:
+    cause = f"{BROKEN}\nraised at /inner.py:9"
+    chained = traceback("", "/inner.py", BROKEN) + CHAIN + traceback("", "/outer.py", WRAPPER)
+    assert sure(found(tmp_path, chained)).cause == cause
+    rays = traceback("", "/inner.py", "RayTaskError(RuntimeError): ray::run()").replace(
+        "RayTask", "ray.exceptions.RayTask"
+    )
+    rays = (
+        rays.splitlines()[0]
+        + "\nray.exceptions.RayTaskError(RuntimeError): ray::run() (pid=7, ip=10.0.0.1)\n"
+    )
+    rays += f'  File "/inner.py", line 9, in load\n{BROKEN}\n{CHAIN}ray::run() (pid=7)\n'
+    rays += f'  File "/outer.py", line 9, in run\n{WRAPPER}\n'
+    assert sure(found(tmp_path, rays)).cause == cause
+
+
+def test_the_lines_of_a_message_are_shown(tmp_path: Path) -> None:
+    """As pydantic writes them (vllm#26161), in an older format of vLLM's log, too (vllm#11737)."""
+    prefix = "(VllmWorker rank=0 pid=9) ERROR 01-04 17:21:04 multiproc_executor.py:401] "
+    text = traceback(prefix, "/config.py", "ValidationError: 1 validation error for ModelConfig")
+    told = sure(found(tmp_path, text + f"{prefix}  Value error, Invalid repository\n{prefix}done\n"))
+    assert told.cause.splitlines()[1:] == ["  Value error, Invalid repository", "raised at /config.py:9"]
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        ("verl.single_controller.ray.megatron", "The tree has verl without verl.single_controller"),
+        ("transfer_queue", ", a package of this stack"),
+        ("yaml", ", a package of this stack"),
+        ("torch_npu", ", a package of this stack"),
+        ("nemo", "no lock of mine has a package of that name"),
+    ],
+)
+def test_a_missing_module_is_looked_up_in_the_stack(tmp_path: Path, module: str, words: str) -> None:
+    (tmp_path / "code/verl").mkdir(parents=True)
+    names = "".join(f'[[packages]]\nname = "{name}"\n' for name in ("transferqueue", "pyyaml"))
+    (tmp_path / "pylock.mine-py311-x86_64.toml").write_text(names)
+    (tmp_path / "log").write_text(remote("ModuleNotFoundError", f"No module named '{module}'"))
+    told = sure(explain([tmp_path / "log"], stack=Stack(tmp_path / "mine.yaml", tmp_path / "code")))
+    assert words in told.cause and ("`npu-rl setup --install`" in told.hint) == words.startswith(
+        ", a package"
+    )
+
+
+def test_no_symptom_names_other_nodes_scripts_on_one_machine() -> None:
+    assert [one.cause for one in symptoms() if "worker.sh" in one.fix_for(one_machine=True)] == []
 
 
 def test_on_one_machine_no_other_is_to_be_looked_at(tmp_path: Path) -> None:

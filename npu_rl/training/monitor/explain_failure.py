@@ -6,6 +6,7 @@ the end of each log is read, which bounds memory.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import tempfile
@@ -17,6 +18,7 @@ from pathlib import Path
 from npu_rl.common.bounded import NO_FILE, open_file
 from npu_rl.common.host_facts import free_disk
 from npu_rl.training.monitor.log_lines import speaker_and_message
+from npu_rl.training.monitor.missing_module import Stack
 from npu_rl.training.monitor.symptoms import NODE_MARKED_DEAD, Symptom, symptoms
 from npu_rl.training.monitor.tail import LARGEST_LOG
 
@@ -29,7 +31,10 @@ _LAST_BYTES = 1 << 16  # of a log, for its last lines
 _LONGEST_SHOWN = 300  # characters of a shown line
 
 _HEAD = "Traceback (most recent call last)"
-_LOGGER = re.compile(r"\A(?:\[rank\d+\]:? |(?:ERROR|WARNING|INFO) [\d-]+ [\d:]+ \[[^\]]+\] ?)")
+_LOGGER = re.compile(r"\A(?:\[rank\d+\]:? |(?:ERROR|WARNING|INFO) [\d-]+ [\d:]+ \[?[^\]]+\] ?)")
+_CHAINED = "The above exception was the direct cause of the following exception"
+_DETAILS = 4  # indented lines of a message that are shown, as pydantic has them
+_MISSING = re.compile(r"No module named '((?!_)\w+(?:\.(?!_)\w+)*)'")
 _EXCEPTION = re.compile(
     r"(?P<name>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:\((?P<of>[\w.]+)\))?(?::(?: (?P<message>.*))?)?"
 )
@@ -50,6 +55,11 @@ _DEAD_WORKER = re.compile(
     r"^\s*pid: (?P<pid>\d+)\s+name: (?P<name>\S+)(?:\s+namespace: \S+)?\s+ip: (?P<ip>\S+)", re.M
 )
 _KILLED_WORKER = re.compile(r"\(IP: (?P<ip>[^,\s]+)[^\n]*?\bname=(?P<name>\w+:\d+)[^\n]*?\bpid=(?P<pid>\d+)")
+_RAYLETS = re.compile(r"Worker IP address: (?P<ip>\S+)[^\n]*?Worker PID: (?P<pid>\d+)")
+_TORCHRUNS = re.compile(
+    r"host *: (?P<ip>\S+)\s+rank *: (?P<name>\d+)[^\n]*\s+exitcode *: -?\d+ \(pid: (?P<pid>\d+)\)"
+)
+_VLLMS = re.compile(r"(?:Worker|Engine core) proc (?P<name>\w+(?:-\d+)?) died unexpectedly")
 _FULL = re.compile("No space left on device")
 # Tracebacks of handled errors: Ray's search for a package of CANN, and finalizers that run late.
 _HARMLESS = re.compile(
@@ -91,22 +101,24 @@ class _Traceback:
     harmless: bool
     number: int = 0
     exception: str = ""
+    place: str = ""  # file:line of its innermost frame
     role: _Role = _Role.IGNORED
     after: list[str] = field(default_factory=list)
     open: bool = True  # frames may still follow
+    wraps: _Traceback | None = None  # the one that Python names as its direct cause
 
     def text(self) -> str:
         return "\n".join((*self.lines, *self.after))
+
+    def raised(self) -> str:
+        """Return the exception with the indented lines of its message, and where it was raised."""
+        details = list(itertools.takewhile(lambda line: line[:1].isspace(), self.after[:_DETAILS]))
+        return "\n".join((self.exception, *details, *([f"raised at {self.place}"] if self.place else [])))
 
     def is_quoted_by(self, other: _Traceback) -> bool:
         """Return whether another exception repeats this one's message, as one that wraps it does."""
         message = self.exception.partition(": ")[2].strip()
         return other is not self and len(message) >= _QUOTED and message in other.text()
-
-    def code(self) -> str | None:
-        """Return file:line of the innermost frame."""
-        frames = [found for line in self.lines if (found := _FRAME.match(line))]
-        return f"{frames[-1]['file']}:{frames[-1]['line']}" if frames else None
 
 
 @dataclass(frozen=True)
@@ -131,20 +143,23 @@ class _SymptomMatch:
         return Explanation(cause, hint, self.path, self.line, excerpt, symptom.source)
 
 
-def explain(logs: list[Path], code: int | None = None, *, one_machine: bool = False) -> Explanation | None:
+def explain(
+    logs: list[Path], code: int | None = None, *, one_machine: bool = False, stack: Stack | None = None
+) -> Explanation | None:
     """Find the likely cause of a failure; None if the logs do not show it.
 
     Args:
         logs: The driver's first, then the workers'; missing files are skipped.
         code: The driver's exit status, for a driver that was killed without an error message.
         one_machine: Whether the run has one node, of which there is no other to look at.
+        stack: The run's, in which a module that is missing is looked up.
     """
     logs = [path for path in logs if path.is_file()]
     blocks = [block for path in logs for block in _tracebacks(path)]
     reports = [block for block in blocks if block.role is _Role.SECONDARY]
     cause = _first_cause([block for block in blocks if block.role is _Role.PRIMARY], reports)
     if cause:
-        return _explain_traceback(cause, logs, one_machine)
+        return _explain_traceback(cause, logs, one_machine, stack)
     sign = _first_symptom(logs)
     if sign:
         return sign.explanation(one_machine, sign.text, _named_worker(sign.around))
@@ -181,14 +196,19 @@ def _known(text: str) -> tuple[Symptom | None, re.Match[str] | None]:
 
 def _named_worker(text: str) -> str:
     """Return a line that names the dead worker of Ray's message by its name in the trainer, node and process."""
-    found = _DEAD_WORKER.search(text) or _KILLED_WORKER.search(text)
+    forms = (_DEAD_WORKER, _KILLED_WORKER, _RAYLETS, _TORCHRUNS, _VLLMS)
+    found = next(filter(None, (form.search(text) for form in forms)), None)
     if found is None:
         return ""
-    rank = re.search(
-        r"((?:[A-Z][a-z]+)+)_(\d+:\d+)$", found["name"]
-    )  # WorkerDict_0:3, after verl's random prefix
-    name = f"{rank[1]}_{rank[2]}" if rank else found["name"]
-    return f"\nIt was {name}, process {found['pid']} on {found['ip']}."
+    parts = found.groupdict()
+    name = parts.get("name") or "a worker"
+    if rank := re.search(
+        r"((?:[A-Z][a-z]+)+)_(\d+:\d+)$", name
+    ):  # WorkerDict_0:3, after verl's random prefix
+        name = f"{rank[1]}_{rank[2]}"
+    name = f"rank {name}" if name.isdecimal() else name
+    where = f", process {parts['pid']} on {parts['ip']}" if "pid" in parts else ""
+    return f"\nIt was {name}{where}."
 
 
 def last_lines(log: Path, count: int = 12) -> list[str]:
@@ -213,14 +233,19 @@ def _last_state(raw: bytes) -> str:
     return raw.rstrip(b"\r").rpartition(b"\r")[2].decode("utf-8", "replace")
 
 
-def _explain_traceback(block: _Traceback, logs: list[Path], one_machine: bool) -> Explanation:
-    place = block.code()
-    raised = block.exception + (f"\nraised at {place}" if place else "")
+def _explain_traceback(
+    block: _Traceback, logs: list[Path], one_machine: bool, stack: Stack | None = None
+) -> Explanation:
+    raised = block.raised()
     excerpt = "\n".join(block.lines[-_EXCERPT:])
     text = block.text()
     known, match = _known(text)
     if known and known.of_others and (dead := _first_symptom(logs, _marked_dead())):
         return dead.explanation(one_machine, excerpt, f"\n{raised}")
+    missing = _MISSING.search(block.exception)
+    if missing and stack and (known is None or known.pattern.search("No module named 'torch_npu'")):
+        cause, hint = stack.look_up(missing[1])
+        return Explanation(f"{cause}\n{raised}", hint, block.path, block.number, excerpt)
     if known and match:
         cause = f"{known.cause_in(match, one_machine=one_machine)}{_named_worker(text)}\n{raised}"
         hint = known.fix_for(one_machine=one_machine) + _free_space(known, block.path)
@@ -228,9 +253,10 @@ def _explain_traceback(block: _Traceback, logs: list[Path], one_machine: bool) -
     hint, source = "Read the log upwards from that line.", ""
     sign = _first_symptom(logs)
     if sign:
-        hint += f"\n{sign.path.name}:{sign.line} may be related: {sign.cause} {sign.symptom.fix}"
+        fix = sign.symptom.fix_for(one_machine=one_machine)
+        hint += f"\n{sign.path.name}:{sign.line} may be related: {sign.cause} {fix}"
         source = sign.symptom.source
-    return Explanation(raised, hint, block.path, block.number, excerpt, source)
+    return Explanation(raised + _named_worker(text), hint, block.path, block.number, excerpt, source)
 
 
 def _marked_dead() -> tuple[Symptom, ...]:
@@ -296,7 +322,10 @@ def _tracebacks(path: Path) -> list[_Traceback]:
         if logged := _LOGGER.match(text):
             speaker, text = f"{speaker} {logged[0][:8]}", text[logged.end() :]
         if text.lstrip(" |+").startswith(_HEAD):
-            block = _Traceback(path, [text], bool(_HARMLESS.search(before.get(speaker, ""))))
+            inner = open_tracebacks.get(speaker)
+            chained = inner is not None and any(line.startswith(_CHAINED) for line in inner.after[-3:])
+            harmless = bool(_HARMLESS.search(before.get(speaker, "")))
+            block = _Traceback(path, [text], harmless, wraps=inner if chained else None)
             open_tracebacks[speaker] = block
             blocks.append(block)
         elif speaker in open_tracebacks and not _take_line(open_tracebacks[speaker], number, text):
@@ -321,9 +350,14 @@ def _take_line(block: _Traceback, number: int, text: str) -> bool:
     block.lines.append(text)
     if found is not None:
         block.open = False
+        if block.role is _Role.PRIMARY and any(line.startswith(_CHAINED) for line in block.lines):
+            return True  # the first of a chain is the cause of the others
         block.exception, block.number = text[:1000], number
+        frames = [frame for line in block.lines if (frame := _FRAME.match(line))]
+        block.place = f"{frames[-1]['file']}:{frames[-1]['line']}" if frames else ""
         block.role = _Role.IGNORED if block.harmless else _role_of(found)
-        if block.role is _Role.PRIMARY and _POINTS_ABOVE.search(text):
+        wraps = block.wraps is not None and block.wraps.role is not _Role.IGNORED
+        if block.role is _Role.PRIMARY and (wraps or _POINTS_ABOVE.search(text)):
             block.role = _Role.SECONDARY
     return True
 

@@ -79,8 +79,8 @@ def symptoms() -> tuple[Symptom, ...]:
     return tuple(one for group in symptom_groups().values() for one in group)
 
 
-def _symptom(row: Mapping[str, str], group: str, shared: Mapping[str, Any]) -> Symptom:
-    fix = shared.get(row["fix"], {"fix": row["fix"]})
+def _symptom(row: Mapping[str, Any], group: str, shared: Mapping[str, Any]) -> Symptom:
+    fix = shared.get(row["fix"], row)
     pattern = re.compile(row["pattern"].replace("<address>", _ADDRESS))
     return Symptom(
         pattern, row["cause"], fix["fix"], row["source"], row["sample"], fix.get("one_machine", {}), group

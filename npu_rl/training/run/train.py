@@ -14,12 +14,15 @@ from npu_rl.common.bounded import read_json
 from npu_rl.common.errors import NpuRlError
 from npu_rl.common.masking import masked_data
 from npu_rl.common.printable import counted
+from npu_rl.common.yaml_documents.document_kind import find_manifest
 from npu_rl.recipes.recipe.dump_recipe import recipe_yaml
 from npu_rl.recipes.recipe.own_keys import can_resume
 from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.recipes.trainer_keys.plain_config import config_text, plain_config
+from npu_rl.training.browse.next_commands import resume_command
 from npu_rl.training.monitor.long_stage import long_stage
 from npu_rl.training.monitor.metrics import Point, rewards
+from npu_rl.training.monitor.missing_module import Stack
 from npu_rl.training.monitor.screen import Screen
 from npu_rl.training.monitor.step_clock import step_clock
 from npu_rl.training.monitor.step_lines import StepLines
@@ -27,6 +30,7 @@ from npu_rl.training.monitor.steps_done import steps_done
 from npu_rl.training.monitor.watch import Limits, Watch
 from npu_rl.training.record.attempt import Attempt, write_json, write_private
 from npu_rl.training.record.lost_nodes import lost_nodes, lost_nodes_hint
+from npu_rl.training.record.recorded_run import recorded_run
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.record.saved_checkpoints.no_checkpoint import no_checkpoint_reason
 from npu_rl.training.record.temporary_folders import folder_of, run_folder
@@ -298,9 +302,7 @@ def _result(prepared: Prepared, record: RunRecord, attempt: Attempt, ended: Atte
     if ended.planned:
         return TrainedRun(record, attempt, ended, record.curve(), None)
     if ended.code != 0:
-        raise node_reports.refusal(attempt) or _failure(
-            attempt, ended.code, one_machine=prepared.recipe.cluster.nodes == 1
-        )
+        raise node_reports.refusal(attempt) or _failure(prepared, record, attempt, ended.code)
     points = record.curve()
     values = [value for _, value in rewards(points)][-GOAL_WINDOW:]
     final = sum(values) / len(values) if values else None
@@ -323,9 +325,11 @@ def _result(prepared: Prepared, record: RunRecord, attempt: Attempt, ended: Atte
     return TrainedRun(record, attempt, ended, points, final)
 
 
-def _failure(attempt: Attempt, code: int, *, one_machine: bool) -> RunFailed:
+def _failure(prepared: Prepared, record: RunRecord, attempt: Attempt, code: int) -> RunFailed:
+    one_machine = prepared.recipe.cluster.nodes == 1
+    stack = Stack(find_manifest(prepared.loaded.manifest), prepared.paths.code)
     status = f"signal {-code}" if code < 0 else f"exit status {code}"
-    found = explain_attempt(attempt, code, one_machine=one_machine)
+    found = explain_attempt(attempt, code, one_machine=one_machine, stack=stack)
     lost = lost_nodes(attempt.folder)
     if lost:
         return RunFailed(
@@ -334,11 +338,19 @@ def _failure(attempt: Attempt, code: int, *, one_machine: bool) -> RunFailed:
             why="\n".join(lost),
             hint=lost_nodes_hint(one_machine=one_machine),
         )
+    again = _resume_command(record, prepared.recipe)
     if found is None:
-        return RunFailed(f"The trainer failed ({status})", where=str(attempt.driver_log))
+        return RunFailed(f"The trainer failed ({status})", where=str(attempt.driver_log), hint=again or None)
     return RunFailed(
         f"The trainer failed ({status})",
         where=f"{found.file}:{found.line}",
         why=found.cause + (f"\n{found.excerpt}" if found.excerpt else ""),
-        hint=found.hint or None,
+        hint="\n".join(filter(None, (found.hint, "" if "--resume" in found.hint else again))) or None,
     )
+
+
+def _resume_command(record: RunRecord, recipe: Recipe) -> str:
+    """Return a sentence with the command that continues a run, or "" without a checkpoint."""
+    step = record.latest_checkpoint if can_resume(recipe) else None
+    command = resume_command(recorded_run(record.folder.parent, record.name)) if step is not None else ""
+    return command and f"Then continue from its checkpoint of step {step}: {command}"

@@ -225,9 +225,7 @@ def test_a_tensor_that_no_rank_trains_is_not_passed_over(sync: Sync) -> None:
     sync.check.sides = replace(
         sync.check.sides, trained=lambda unknown: [one for one in trained(unknown) if one.name != NORM]
     )
-    with pytest.raises(
-        RuntimeError, match=f"the trainer's ranks disagree\n  {NORM}: no rank trains it"
-    ):
+    with pytest.raises(RuntimeError, match=f"the trainer's ranks disagree\n  {NORM}: no rank trains it"):
         sync.enter()
 
 
