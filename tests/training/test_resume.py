@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import signal
 import zipfile
@@ -10,12 +11,13 @@ from typing import Any
 
 import pytest
 
+from npu_rl.common.bounded import read_json
 from npu_rl.common.errors import NpuRlError
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.run import begin_run
 from npu_rl.training.run.prepare import Prepared
 from npu_rl.training.run.recorded_facts import run_facts
-from npu_rl.training.run.train import RunStopped
+from npu_rl.training.run.train import RunFailed, RunStopped
 from tests.training.fake_run import FakeRun
 
 TRACKER = "latest_checkpointed_iteration.txt"
@@ -66,6 +68,16 @@ def test_a_run_goes_on_from_its_checkpoint(fake: FakeRun) -> None:
     assert resumed(fake, prepared).id == record.id
     stopped = str(RunStopped(signal.SIGINT, record, prepared.recipe))
     assert "its checkpoint of step 2: the same command with --resume" in stopped
+
+
+def test_a_full_disk_ends_with_figures_and_the_command_that_continues(fake: FakeRun) -> None:
+    _, record = begun(fake, "checkpoint.every=2")
+    saved(record, 2)
+    with pytest.raises(RunFailed, match="No space left") as caught:
+        fake.train(["steps=2", "full"], ["checkpoint.every=2"], resume=True)
+    hint = read_json(RunRecord.open(fake.runs, "demo").attempts[-1].folder / "end.json")["error"]["hint"]
+    assert hint == caught.value.hint and re.search(r"\d GB in /dev/shm", hint)
+    assert re.search(r"step 2: npu-rl train quickstart .*checkpoint\.every=2 .*--resume$", hint)
 
 
 @pytest.mark.parametrize(

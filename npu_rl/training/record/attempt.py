@@ -198,13 +198,13 @@ class Attempt:
             self._run_lock.close()
 
     def fall_short(self, error: NpuRlError) -> None:
-        """Record that an ended attempt failed: the trainer reported success, but its result is not the recipe's.
+        """Record the error of an ended attempt that failed, or whose result is not the recipe's.
 
-        The exit code of the command is then the error's. An attempt that failed or was stopped keeps its outcome.
+        The exit code of the command is then the error's. An attempt that was stopped keeps its outcome.
         """
         path = self.folder / "end.json"
         changed: dict[str, Any] = {"code": error.exit_code}
-        if self.outcome == "done":
+        if self.outcome in ("done", "failed"):
             changed |= {"outcome": "failed", "error": recorded_error(error, self.secrets)}
         self.outcome, self.code = changed.get("outcome", self.outcome), error.exit_code
         write_json(path, {**read_json(path), **changed})

@@ -86,7 +86,7 @@ class RecordedAttempt:
 
     @cached_property
     def error(self) -> dict[str, Any]:
-        """The error that no log has (what, where, why, hint), such as a missed goal; empty of others."""
+        """The error that ended it (what, where, why, hint), such as a missed goal; empty of a stopped one."""
         found = optional_object(self.folder / "end.json").get("error")
         return found if isinstance(found, dict) else {}
 
