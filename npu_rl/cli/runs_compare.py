@@ -31,9 +31,7 @@ def compare(
     packages and host.
     """
     from npu_rl.training.browse.run_comparison import RunComparison
-    from npu_rl.training.record.run_errors import removal_noticed
 
     found = RunComparison(read_run(first, workspace), read_run(second, workspace))
-    with removal_noticed(found.first.folder), removal_noticed(found.second.folder):
-        document, text = (found.to_json(), "") if json else (None, found.text())
+    document, text = (found.to_json(), "") if json else (None, found.text())
     print_report(document, text, as_json=json)

@@ -20,10 +20,8 @@ def show(run: Run, workspace: Workspace = None, json: Json = False) -> None:
     host, and the next step. Nothing is changed.
     """
     from npu_rl.training.browse.run_page import RunPage
-    from npu_rl.training.record.run_errors import removal_noticed
 
     found = read_run(run, workspace)
     page = RunPage(found, "" if run == found.name else str(found.folder), str(workspace or ""))
-    with removal_noticed(found.folder):
-        document, text = (page.to_json(), "") if json else (None, page.text())
+    document, text = (page.to_json(), "") if json else (None, page.text())
     print_report(document, text, as_json=json)

@@ -15,7 +15,7 @@ from npu_rl.cli.show import GOES_ON, if_interrupted, print_json, say, tell
 @examples(
     "npu-rl runs stop quickstart",
     "npu-rl runs stop quickstart --grace 300   # it is saving a checkpoint",
-    "npu-rl runs stop /data/runs/r1-zero --ended-on node7   # that host is gone",
+    "npu-rl runs stop /data/runs/r1-zero",
 )
 def stop(
     run: Run,
@@ -23,35 +23,22 @@ def stop(
         float,
         typer.Option("--grace", min=0.0, max=3600.0, metavar="N", help="Seconds it has to end in order."),
     ] = 90.0,
-    ended_on: Annotated[
-        str | None,
-        typer.Option(
-            "--ended-on", metavar="HOST",
-            help="The other host where it was begun, which is gone or no longer runs it.",
-        ),
-    ] = None,
     workspace: Workspace = None,
     json: Json = False,
 ) -> None:  # fmt: skip
     """End a run from another shell.
 
-    The npu-rl that started it ends it as Ctrl-C does. Processes of the run that remain on this host after that are
-    killed, also if that npu-rl is gone. Its record is completed. A run that was begun on another host, and may go on
-    there, is left alone.
+    The npu-rl that started it ends it as Ctrl-C does. If it does not do so in time, it is killed, and what it started
+    ends with it. A run that was begun on another host is stopped there.
     """
     from npu_rl.training.record.stop_run import stop_run
 
     if_interrupted(GOES_ON)
 
-    ended = stop_run(find_record(run, workspace), grace, tell, ended_on=ended_on)
+    ended = stop_run(find_record(run, workspace), grace, tell)
     if json:
         print_json(ended.to_json())
-        return
-    if ended.how == "ended before":
-        say(f"{ended.run}: no process of it is on this host ({ended.outcome or 'nothing was started'})")
-        return
-    forced = f", {len(ended.killed)} of them by SIGKILL" if ended.killed else ""
-    count = len(ended.pids)
-    say(
-        f"{ended.run}: {ended.how}, {count} process{'' if count == 1 else 'es'} ended{forced}; it is {ended.outcome}"
-    )
+    elif ended.how == "ended before":
+        say(f"{ended.run}: not running on this host ({ended.state})")
+    else:
+        say(f"{ended.run}: ended {ended.how}; it is {ended.state}")

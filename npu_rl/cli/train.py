@@ -57,6 +57,14 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue from the run's newest whole checkpoint.")
     ] = False,
+    ended_on: Annotated[
+        str | None,
+        typer.Option(
+            "--ended-on",
+            metavar="HOST",
+            help="With --resume: the other host where the run was begun, which is gone or no longer runs it.",
+        ),
+    ] = None,
     benchmark: Annotated[
         bool, typer.Option("--benchmark", help="Run a recipe that is for timing and trains nothing.")
     ] = False,
@@ -80,25 +88,32 @@ def train(
     from npu_rl.recipes.judgement.fault_findings import faults_line_of
     from npu_rl.recipes.judgement.refused_recipe import RefusedRecipe
     from npu_rl.training.record.free_name import with_free_name
+    from npu_rl.training.record.resumed_overrides import changes_since, last_attempt, resumed_overrides
     from npu_rl.training.record.run_errors import RunGoesOn
     from npu_rl.training.record.run_record import RunRecord
     from npu_rl.training.run.prepare import prepare, runs_folder
     from npu_rl.workspace.folder.discovery import open_workspace
     from npu_rl.workspace.verification.expected_digest import parse_expected
 
-    _demand_one_mode(dry_run, rehearse, resume)
+    _demand_one_mode(dry_run, rehearse, resume, ended_on)
     expected = parse_expected(expect or [])
-    loaded = judged.load(recipe, overrides or [], json)
+    loaded = judged.load(recipe, [] if resume else overrides or [], json)
     if rehearse is not None:
         from npu_rl.rehearsal.choose_levels import require_possible
 
         require_possible(loaded, rehearse)
     layout = open_workspace(workspace, tell, loaded.manifest)
+    runs = runs_folder(layout)
+    notes: list[str] = []  # on a run that may be refused yet
     if not (rehearse is not None or resume):
         with suppress(RunGoesOn) if dry_run else nullcontext():  # a dry run starts nothing
-            loaded = with_free_name(loaded, runs_folder(layout), tell)
+            loaded = with_free_name(loaded, runs, notes.append)
     if resume:  # before the minutes that reading the workspace and composing take
-        RunRecord.load(runs_folder(layout), loaded.recipe.name)
+        loaded = judged.load(recipe, resumed_overrides(loaded, overrides or [], runs), json)
+        RunRecord.load(runs, loaded.recipe.name).require_ended(ended_on)
+        last = last_attempt(runs, loaded.recipe.name)
+        if last is not None and (changed := changes_since(last, loaded)):
+            notes.append(f"Changed since attempt {last.number}: {changed}")
     if_interrupted(STARTS_OVER)
     try:
         with FilesRead() as progress:
@@ -112,6 +127,8 @@ def train(
             raise
         print_json({"ok": False, "recipe": loaded.recipe.name, "findings": judged.rows(refused.findings)})
         raise SystemExit(refused.exit_code) from None
+    for note in notes:
+        tell(note)
     if prepared.drift:
         count = len(prepared.drift.files)
         files = "1 file differs" if count == 1 else f"{count} files differ"
@@ -126,7 +143,7 @@ def train(
         if_interrupted("Stopped; the same command rehearses from the start.")
         _rehearse(prepared, rehearse, json)
     else:
-        name = _train(prepared, resume, json, workspace)
+        name = _train(prepared, resume, ended_on, json, workspace)
     if not json:
         _tell_next(name, workspace, dry_run=dry_run, rehearsed=rehearse is not None)
 
@@ -144,12 +161,16 @@ def _tell_next(name: str, workspace: Path | None, *, dry_run: bool, rehearsed: b
         tell_next("report", name, workspace=workspace)
 
 
-def _demand_one_mode(dry_run: bool, rehearse: str | None, resume: bool) -> None:
+def _demand_one_mode(dry_run: bool, rehearse: str | None, resume: bool, ended_on: str | None) -> None:
     if rehearse is not None:
         from npu_rl.rehearsal.level_names import require_level
 
         require_level(rehearse)
     given = [("--dry-run", dry_run), ("--rehearse", rehearse is not None), ("--resume", resume)]
+    if ended_on is not None and not resume:
+        from npu_rl.common.errors import UsageError
+
+        raise UsageError("--ended-on needs --resume", hint="Add --resume, or leave --ended-on out.")
     both = [name for name, is_given in given if is_given]
     if len(both) > 1:
         from npu_rl.common.errors import UsageError
@@ -161,7 +182,9 @@ def _demand_one_mode(dry_run: bool, rehearse: str | None, resume: bool) -> None:
         )
 
 
-def _train(prepared: Prepared, resume: bool, as_json: bool, workspace: Path | None) -> str:
+def _train(
+    prepared: Prepared, resume: bool, ended_on: str | None, as_json: bool, workspace: Path | None
+) -> str:
     """Train, and print the result. Returns the run's name; another train may have taken the recipe's meanwhile."""
     from npu_rl.training.monitor.plot import final_curve
     from npu_rl.training.monitor.screen import screen_for
@@ -178,7 +201,7 @@ def _train(prepared: Prepared, resume: bool, as_json: bool, workspace: Path | No
 
     try:
         with closing(screen_for()) as screen:
-            trained = train(prepared, screen, resume=resume, on_record=recorded)
+            trained = train(prepared, screen, resume=resume, ended_on=ended_on, on_record=recorded)
     except RunFailed as failed:
         if failed.points:
             tell_text(final_curve(failed.points, goal=goal))

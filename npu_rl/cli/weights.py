@@ -465,7 +465,7 @@ def export(
     record = find_record(run, workspace)
     with explained_while_running(record):
         checkpoint = run_checkpoint(record, step, _absolute(config))
-        if record.goes_on:
+        if record.is_locked:
             tell(f"Run {record.name} is going on. Exporting its checkpoint of step {checkpoint.step}")
         command = shlex.join(["npu-rl", *sys.argv[1:]])
         options = ExportOptions(checkpoint, user_path(out).absolute(), extend, command)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 
 RUN_VARIABLE = "NPU_RL_RUN"
+PARENT_VARIABLE = "NPU_RL_PARENT"
+"""This process for its children, which end with it (`sitecustomize` of training/injected): id and start."""
 
 _GRACE = 5.0  # seconds for processes to end after their driver, and after SIGTERM
 _KILL_TIMEOUT = 10.0  # seconds for processes to end after SIGKILL; one inside a device driver's call may not
@@ -71,8 +73,11 @@ def _started(
     argv: list[str], env: Mapping[str, str], cwd: Path, stdin: int = subprocess.DEVNULL, **options: Any
 ) -> subprocess.Popen[bytes]:
     """Start a process in a session of its own. Raises HostError if it can't be started."""
+    environment = {**env, PARENT_VARIABLE: f"{os.getpid()} {_start_tick(os.getpid())}"}
     try:
-        return subprocess.Popen(argv, env=dict(env), cwd=cwd, stdin=stdin, start_new_session=True, **options)
+        return subprocess.Popen(
+            argv, env=environment, cwd=cwd, stdin=stdin, start_new_session=True, **options
+        )
     except OSError as error:
         raise HostError(
             f"{argv[0]} can't be started",
@@ -93,13 +98,17 @@ def start_mark(pid: int) -> str | None:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
         return _start_time(pid)
+    tick = _start_tick(pid)
+    return None if tick is None else f"{boot} {tick}"
+
+
+def _start_tick(pid: int) -> int | None:
+    """Return the clock tick since the boot when a process was started; None if it has ended, and without /proc."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2].split()
     except OSError:
         return None
-    return (
-        None if fields[0] in (b"Z", b"X") else f"{boot} {int(fields[19])}"
-    )  # 22 in proc(5), from "(comm) " on
+    return None if fields[0] in (b"Z", b"X") else int(fields[19])  # 22 in proc(5), from "(comm) " on
 
 
 def _start_time(pid: int) -> str | None:

@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from npu_rl.common.disk import write_atomically
-from npu_rl.common.errors import NpuRlError
 from npu_rl.common.python_roots import APEX, INJECTED, NPU, REHEARSAL, VLLM
 from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.recipes.recipe.trainer_settings import config_location
@@ -40,11 +39,11 @@ from npu_rl.stack.sources.progress import Notify
 from npu_rl.training.host.vllm_environment import ENVIRONMENT as VLLM_ON_CPU
 from npu_rl.training.monitor.screen import Screen, clock
 from npu_rl.training.record.attempt import dump
-from npu_rl.training.record.rehearsal_end import end_recorded, rehearsing_process
+from npu_rl.training.record.rehearsal_end import end_recorded
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.run.begin_run import new_record
 from npu_rl.training.run.prepare import Prepared, runs_folder
-from npu_rl.training.run.recorded_facts import run_facts
+from npu_rl.training.run.recorded_facts import attempt_facts, run_facts
 from npu_rl.workspace.verification.verify import verify
 
 
@@ -82,16 +81,18 @@ def rehearse(prepared: Prepared, level: str, screen: Screen, notify: Notify) -> 
         if "layout" in wanted:
             with timed("layout"):
                 report.layout = _run_layout(prepared, record, notify)
-    with end_recorded(record.folder, secrets):  # each attempt locks it
         if "train" in wanted:
             with timed("train"):
                 report.train = rehearse_training(prepared, record, screen)
-    with record.locked(), end_recorded(record.folder, secrets):
         if "rollout" in wanted:
             report.rollout = {}
             for case in chosen.cases:
                 of_case = _new_record(prepared, f"rollout, {case}", f".{case}")
-                with timed(f"rollout, {case} parallel"), end_recorded(of_case.folder, secrets):
+                with (
+                    timed(f"rollout, {case} parallel"),
+                    of_case.locked(),
+                    end_recorded(of_case.folder, secrets),
+                ):
                     report.rollout[case] = rehearse_training(prepared, of_case, screen, case)
         _complete(report, prepared, notify)
         write_atomically(record.folder / "rehearsal.json", dump(report.to_json()).encode())
@@ -147,18 +148,9 @@ def _new_record(prepared: Prepared, level: str, suffix: str = "", *, has_verdict
     runs = runs_folder(prepared.paths)
     base = f"{prepared.recipe.name}.rehearsal{suffix}"
     names = itertools.chain([base], (f"{base}-{number}" for number in itertools.count(2)))
-    name = next(name for name in names if not _is_taken(runs, name))
-    begun = {"rehearsal": level, "rehearsing": rehearsing_process(has_verdict=has_verdict)}
-    return new_record(prepared, runs, name, {**run_facts(prepared), **begun})
-
-
-def _is_taken(runs: Path, name: str) -> bool:
-    """Return whether the name is taken, after completing the record of a killed rehearsal."""
-    if (runs / name / "run.json").is_file():
-        with contextlib.suppress(NpuRlError):  # it is in progress, or can't be read
-            if RunRecord.load(runs, name).is_incomplete:
-                RunRecord.open(runs, name)
-    return os.path.lexists(runs / name)
+    name = next(name for name in names if not os.path.lexists(runs / name))
+    begun = {"rehearsal": level, "gets_verdict": has_verdict}
+    return new_record(prepared, runs, name, {**run_facts(prepared), **attempt_facts(prepared), **begun})
 
 
 def _run_imports(prepared: Prepared, record: RunRecord, notify: Notify) -> ImportReport:

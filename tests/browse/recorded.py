@@ -21,17 +21,30 @@ optimizer: {{lr: {lr}}}
 """
 
 
+OF_AN_ATTEMPT = (
+    "recipe_files",
+    "recipe_path",
+    "recipe_digest",
+    "overrides",
+    "steps",
+    "goal",
+    "drift",
+    "overruled",
+)
+
+
 def facts(name: str, **more: object) -> dict[str, object]:
     return {
         "recipe": name,
         "recipe_files": {"bundled:quickstart.yaml": "0" * 64},
         "recipe_digest": "1" * 64,
         "overrides": [],
+        "steps": 4,
+        "goal": 0.8,
         "manifest": "quickstart",
         "tree": "a" * 40,
         "commit": "b" * 40,
         "workspace": "/home/you/ws",
-        "proven": True,
         "interpreter": {"path": "/usr/bin/python3", "version": "3.11.7", "packages": {"ray": "2.42.1"}},
         **more,
     }
@@ -44,6 +57,7 @@ def run(
     outcome: str | None = "done",
     *,
     lr: str = "3e-3",
+    host: str = "h",
     environment: Mapping[str, str] | None = None,
     lock: bytes | None = None,
     **more: object,
@@ -52,12 +66,14 @@ def run(
 
     outcome: None leaves the last attempt without an end, as if npu-rl had been killed.
     """
-    record = RunRecord.create(root, name, facts(name, **more), lock=lock)
+    known = facts(name, **more)
+    of_attempt = {key: known.pop(key) for key in OF_AN_ATTEMPT if key in known}
+    record = RunRecord.create(root, name, known, lock=lock)
     for number, rewards in enumerate(attempts, 1):
         given = {"OMP_NUM_THREADS": "1", **(environment or {})}
         recipe = RECIPE.format(steps=4, lr=lr)
         attempt = record.begin_attempt(
-            ["python", "-m", "driver"], given, {"hostname": "h"}, recipe, inherited={}
+            ["python", "-m", "driver"], given, {"hostname": host}, recipe, inherited={}, details=of_attempt
         )
         attempt.driver_log.write_text("")
         with MetricsWriter(attempt.metrics) as writer:

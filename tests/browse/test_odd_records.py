@@ -100,8 +100,3 @@ def test_samples_of_a_model_that_the_run_no_longer_is(runs: Runs) -> None:
     assert list(recorded_run(runs.root, "demo").sample_files()) == [1, 2, 3]
     attempt.end("stopped", 0)
     assert list(recorded_run(runs.root, "demo").sample_files()) == [1, 2]
-
-
-def test_a_run_that_lost_its_npu_rl_says_where_its_steps_are(runs: Runs) -> None:
-    run(runs.root, "demo", [{1: 0.1}], None)
-    assert "Steps after 1 are in its driver.log; `npu-rl runs stop` adds them" in runs("show", "demo").stdout

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,13 +21,13 @@ from npu_rl.rehearsal.rehearse import rehearse
 from npu_rl.training.browse.rehearsal_failures import rehearsal_failures
 from npu_rl.training.monitor.screen import PlainScreen
 from npu_rl.training.record.attempt import write_json
-from npu_rl.training.record.rehearsal_end import end_recorded, rehearsing_process
+from npu_rl.training.record.rehearsal_end import end_recorded
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.report.write_report import ReportRequest, write_report
 from tests.browse.recorded import facts, run
 from tests.browse.test_runs import Runs
 from tests.training.fake_run import FakeRun
-from tests.training.processes import FORKS, wait_for
+from tests.training.processes import FORKS
 
 _GOOD = {"ok": True, "seconds": 2.0, "checks": [{"name": "a", "ok": True}]}
 _BAD = {
@@ -48,7 +47,7 @@ def state(runs: Runs) -> Any:
 
 def test_a_rehearsal_that_trained_nothing_has_its_verdicts_state(runs: Runs) -> None:
     record = run(runs.root, "demo", (), rehearsal="layout")
-    assert state(runs) == "new"
+    assert state(runs) == "killed"
     write_json(record.folder / "rehearsal.json", {"ok": True, "layout": _GOOD, "imports": None})
     assert state(runs) == "done"
     assert "nothing was started" not in runs("show", "demo").stdout
@@ -78,7 +77,7 @@ def test_a_rehearsal_that_trained_may_have_failed_elsewhere(runs: Runs) -> None:
 def begin(root: Path, marks: SimpleQueue[str], level: str) -> None:
     """Begin a rehearsal as `rehearse` does, and work at its first level until a signal comes."""
     interrupt([])
-    begun = {"rehearsal": level, "rehearsing": rehearsing_process(has_verdict=True)}
+    begun = {"rehearsal": level, "gets_verdict": True}
     record = RunRecord.create(root, "demo", facts("demo", **begun))
     with record.locked(), end_recorded(record.folder, Secrets()):
         marks.put("ready")
@@ -116,7 +115,7 @@ def test_a_rehearsal_is_stopped_from_another_shell(runs: Runs) -> None:
     with rehearsing(runs) as process:
         stopped = runs.json("stop", "demo")
         process.join(30)
-    assert (stopped["how"], stopped["outcome"]) == ("in order", "stopped")
+    assert (stopped["how"], stopped["state"]) == ("in order", "stopped")
     assert state(runs) == "stopped"
     assert runs.json("show", "demo")["failure"] is None
 
@@ -131,8 +130,9 @@ def test_a_failed_level_is_told_by_its_verdict_and_not_by_the_end_of_a_log(runs:
 
 
 def test_a_rehearsal_that_failed_has_its_error(runs: Runs) -> None:
-    record = run(runs.root, "demo", (), rehearsal="layout", rehearsing=rehearsing_process(has_verdict=True))
-    assert state(runs) == "running", "this process is alive"
+    record = run(runs.root, "demo", (), rehearsal="layout", gets_verdict=True)
+    with record.locked():
+        assert state(runs) == "running"
     with pytest.raises(NpuRlError), end_recorded(record.folder, Secrets(("hunter2-hunter2",))):
         raise NpuRlError(
             "It did not finish", where="/opt/python", why="hunter2-hunter2", hint="--python PATH"
@@ -160,68 +160,16 @@ def test_a_real_rehearsal_records_how_it_ended(tmp_path: Path) -> None:
     assert "ValueError: batch sizes differ" in failure["cause"] and "--python PATH" in failure["hint"]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="a run's processes are found through /proc")
-def test_a_real_rehearsal_that_was_killed_has_left_its_child(tmp_path: Path) -> None:
-    runs = Runs(tmp_path)
-    process = FORKS.Process(target=rehearse_layout, args=(tmp_path, "forever"))
-    process.start()
-    try:
-        wait_for((tmp_path / "trainer/driver.pid").exists, "the child", 60)
-        assert state(runs) == "running"
-    finally:
-        process.kill()
-        process.join()
-    (row,) = runs.json("list", "--rehearsals")["runs"]
-    assert row["state"] == "killed" and row["left"]
-    assert runs.json("stop", "demo.rehearsal")["outcome"] == "killed"
-    (row,) = runs.json("list", "--rehearsals")["runs"]
-    assert row["state"] == "killed" and not row["left"]
-
-
-def gone() -> int:
-    """The id of a process that has ended."""
-    process = FORKS.Process(target=int)
-    process.start()
-    process.join()
-    assert process.pid is not None
-    return process.pid
-
-
-@pytest.mark.parametrize(
-    ("rehearsing", "attempts", "found"),
-    [
-        ({"pid": 0}, (), "killed"),
-        ({"pid": 0}, ({1: 0.5},), "killed"),  # between its training and the verdict
-        ({"pid": 0, "has_verdict": False}, ({1: 0.5},), "done"),  # one case, whose verdict is in that of all
-        ({"pid": 0, "has_verdict": False}, (), "killed"),
-        ({"pid": 0, "hostname": "elsewhere"}, (), "unknown"),
-        ({"pid": 1}, (), "running"),  # as old as the host
-        ({"pid": os.getppid(), "hostname": "elsewhere"}, (), "unknown"),
-        ({"pid": "1"}, (), "killed"),
-        ([], (), "new"),
-    ],
-)
-def test_a_rehearsal_without_a_verdict(runs: Runs, rehearsing: Any, attempts: Any, found: str) -> None:
-    if isinstance(rehearsing, dict):
-        rehearsing = {"hostname": os.uname().nodename, "has_verdict": True, **rehearsing}
-        rehearsing["pid"] = rehearsing["pid"] or gone()
-    run(runs.root, "demo", attempts, rehearsal="all", rehearsing=rehearsing)
-    assert state(runs) == found
-
-
-def test_a_process_that_is_younger_than_the_rehearsal_did_not_begin_it(runs: Runs) -> None:
-    begun = {"pid": os.getpid(), "hostname": os.uname().nodename, "has_verdict": True}
-    record = run(runs.root, "demo", (), rehearsal="layout", rehearsing=begun)
-    write_json(record.folder / "run.json", {**record.facts, "created": "2001-01-01T00:00:00Z"})
+def test_a_rehearsal_without_a_verdict(runs: Runs) -> None:
+    """Killed between its training and the verdict; one case, whose verdict is in that of all; begun elsewhere."""
+    run(runs.root, "demo", gets_verdict=True, rehearsal="all", host=os.uname().nodename)
     assert state(runs) == "killed"
-
-
-def test_a_rehearsal_of_an_older_npu_rl_that_was_killed_has_left_its_lock(runs: Runs) -> None:
-    record = run(runs.root, "demo", (), rehearsal="imports")
-    assert state(runs) == "new"
-    with record.locked():
-        assert state(runs) == "running"
-    assert state(runs) == "killed"
+    run(runs.root, "demo.case", rehearsal="rollout, case")
+    rows = {row["name"]: row["state"] for row in runs.json("list", "--rehearsals")["runs"]}
+    assert rows == {"demo": "killed", "demo.case": "done"}
+    record = run(runs.root, "far", (), rehearsal="imports", gets_verdict=True)
+    write_json(record.folder / "run.json", {**record.facts, "hostname": "elsewhere"})
+    assert runs.json("show", "far")["state"] == "unknown"
 
 
 @pytest.mark.parametrize(
@@ -244,13 +192,6 @@ def test_a_rehearsal_of_an_older_npu_rl_that_was_killed_has_left_its_lock(runs: 
 )
 def test_what_failed_is_read_from_any_content(data: dict[str, Any], failed: tuple[str, ...]) -> None:
     assert tuple(rehearsal_failures(data)) == failed
-
-
-@pytest.mark.parametrize("text", ["", "[]", '{"ok": "yes"}', "{", '{"ok": 1}'])
-def test_without_a_verdict_it_is_as_its_attempts_are(runs: Runs, text: str) -> None:
-    record = run(runs.root, "demo", rehearsal="all")
-    (record.folder / "rehearsal.json").write_text(text)
-    assert state(runs) == "done"
 
 
 def test_a_run_that_is_no_rehearsal_has_no_verdict(runs: Runs) -> None:

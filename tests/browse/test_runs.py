@@ -17,13 +17,12 @@ import pytest
 from npu_rl.common.bundled import data_root
 from npu_rl.common.errors import HostError
 from npu_rl.common.masking import Secrets
-from npu_rl.training.record.recorded_run import recorded_run
+from npu_rl.training.monitor.metrics import MetricsWriter
+from npu_rl.training.record.attempt import now
 from npu_rl.training.record.run_record import RunRecord
-from tests.browse.recorded import checkpoint, documented, run, write_samples
-from tests.cli.test_help import parsed
+from tests.browse.recorded import RECIPE, checkpoint, documented, run, write_samples
 from tests.in_process import run_here
 from tests.support import ROOT, clean_env
-from tests.training.processes import bystander
 
 JSON_PAGE = (ROOT / "docs/json.md").read_text(encoding="utf-8")
 
@@ -58,9 +57,7 @@ def runs(tmp_path: Path) -> Iterator[Runs]:
 def test_the_list_has_each_state(runs: Runs) -> None:
     run(runs.root, "a-done")
     run(runs.root, "b-failed", [{}], "failed")
-    killed = run(runs.root, "c-killed", [{1: 0.5}], None)
-    here = json.dumps({"hostname": os.uname().nodename})
-    (killed.folder / "attempts/1/host.json").write_text(here)
+    run(runs.root, "c-killed", [{1: 0.5}], None, host=os.uname().nodename)
     run(runs.root, "d-unknown", [{1: 0.5}], None)  # its host is h
     RunRecord.create(runs.root, "e-new", {})
     going = run(runs.root, "f-running")
@@ -83,31 +80,7 @@ def test_the_list_has_each_state(runs: Runs) -> None:
     attempt.end("done", 0)
 
 
-def test_a_trainer_that_outlives_its_npu_rl_is_noted(runs: Runs) -> None:
-    record = run(runs.root, "left", [{1: 0.5}], None)
-    with bystander(runs.folder / "trainer", record.mark) as trainer:
-        record.attempts[-1].record_driver(trainer)
-        assert "its npu-rl was killed" in runs("list").stdout
-        head = runs("show", "left").stdout
-    assert "Its npu-rl was killed; the trainer is still running.\nSteps after 1 are in its driver.log" in head
-    assert "its npu-rl was killed" not in runs("list").stdout
-
-
-def test_a_run_that_ends_while_it_is_read_was_running(runs: Runs) -> None:
-    attempt = RunRecord.create(runs.root, "demo", {}).begin_attempt(["driver"], {}, {"hostname": "h"}, "")
-
-    class Ends(dict[str, tuple[int, ...]]):
-        """Processes, which are asked for when the record is read and its state is not judged yet."""
-
-        def get(self, *_: object) -> tuple[int, ...]:
-            attempt.end("done", 0)
-            return ()
-
-    assert recorded_run(runs.root, "demo", Ends()).state == "running"
-    assert recorded_run(runs.root, "demo").state == "done"
-
-
-def test_files_that_can_not_be_read_hide_no_other_run(runs: Runs) -> None:
+def test_damaged_records_hide_no_other_run(runs: Runs) -> None:
     """As another user's, or on a failing disk; the name is too long for any file system, for root as well."""
     for name in ("fine", "half", "locked"):
         run(runs.root, name)
@@ -115,15 +88,11 @@ def test_files_that_can_not_be_read_hide_no_other_run(runs: Runs) -> None:
         (runs.root / file).unlink()
         (runs.root / file).symlink_to("x" * 300)
     done = runs("list")
-    assert [line.split()[0] for line in done.stdout.splitlines()[1:]] == ["fine", "half"]
-    assert "1 file unreadable" in done.stdout
-    assert f"Unreadable: {runs.root}/locked/run.json: File name too long" in done.stderr
-    assert runs.json("list")["unreadable"] == [str(runs.root / "locked/run.json")]
-    assert "metrics.jsonl: File name too long" in runs("show", "half").stdout
-    assert (
-        run_here(["report", "half", "-o", str(runs.folder / "r.html")], runs.env, runs.folder).returncode == 0
-    )
-    assert "metrics.jsonl: File name too long" in (runs.folder / "r.html").read_text()
+    assert [line.split()[0] for line in done.stdout.splitlines()[1:]] == ["fine"]
+    for file in ("half/attempts/1/metrics.jsonl", "locked/run.json"):
+        assert f"Unreadable: {runs.root}/{file}: File name too long" in done.stderr
+    assert len(runs.json("list")["unreadable"]) == 2
+    assert "metrics.jsonl" in runs("show", "half", code=1).stderr
     for name in ("fine", "half"):
         shutil.rmtree(runs.root / name)
     assert "No runs in" not in runs("list").stderr
@@ -142,7 +111,6 @@ def test_a_resumed_run_has_one_curve_and_its_alarms_their_steps(runs: Runs) -> N
         runs.root,
         "demo",
         [{1: 0.1, 2: 0.2, 3: 0.9}, {3: 0.3, 4: 0.4}],
-        proven=False,
         drift={"reason": "mine"},
     )
     alarm = {
@@ -172,21 +140,22 @@ def test_a_resumed_run_has_one_curve_and_its_alarms_their_steps(runs: Runs) -> N
     assert any(line.startswith("npu-rl report demo ") for line in found["next"])
     assert found["tokens_per_second"]["card"] == 200
     assert any(line.startswith("npu-rl weights export demo demo-hf ") for line in found["next"])
-    assert found["state"] == "done" and found["missing"] == []
+    assert found["state"] == "done"
 
 
 @pytest.mark.parametrize(
     ("outcome", "overrides", "resumes"),
     [
         ("stopped", ["steps=4", "name=mine"], "npu-rl train quickstart steps=4 name=mine --resume"),
-        ("killed", [], "npu-rl train quickstart name=mine --resume"),
+        (None, [], "npu-rl train quickstart name=mine --resume"),
         ("failed", ["optimizer.lr=1 e"], "npu-rl train quickstart 'optimizer.lr=1 e' name=mine --resume"),
     ],
 )
-def test_each_next_command_is_one(runs: Runs, outcome: str, overrides: list[str], resumes: str) -> None:
-    record = run(runs.root, "mine", [{1: 0.1}], outcome, overrides=overrides, recipe="demo")
-    if "name=mine" in overrides:
-        assert recorded_run(runs.root, "mine").recipe["name"] == "demo"  # of this record's recipe.yaml
+def test_each_next_command_is_one(
+    runs: Runs, outcome: str | None, overrides: list[str], resumes: str
+) -> None:
+    here = os.uname().nodename
+    record = run(runs.root, "mine", [{1: 0.1}], outcome, overrides=overrides, recipe="demo", host=here)
     checkpoint(record, 1)
     write_samples(record, 1, [("q", "a", None)])
     lines = runs.json("show", "mine")["next"]
@@ -197,7 +166,8 @@ def test_each_next_command_is_one(runs: Runs, outcome: str, overrides: list[str]
     assert any(line.startswith(resumes) for line in by_folder), by_folder
     for line in [*lines, *by_folder]:
         if "npu-rl " in line:
-            parsed(line.removeprefix(f"NPU_RL_RUNS={runs.root} "))
+            given = shlex.split(line.removeprefix(f"NPU_RL_RUNS={runs.root} "), comments=True)[1:]
+            assert run_here([*given, "--help"], runs.env, runs.folder).returncode == 0, line
         else:
             assert Path(shlex.split(line, comments=True)[-1]).is_file()
 
@@ -220,7 +190,7 @@ def test_a_run_in_its_workspaces_folder_of_runs_is_resumed_there(runs: Runs) -> 
 def test_a_renamed_run_is_resumed_by_the_name_that_it_has(
     runs: Runs, overrides: list[str], name: str, words: str
 ) -> None:
-    checkpoint(run(runs.root, "mine", [{1: 0.1}], "killed", overrides=overrides, recipe="demo"), 1)
+    checkpoint(run(runs.root, "mine", [{1: 0.1}], "stopped", overrides=overrides, recipe="demo"), 1)
     (runs.root / "mine").rename(runs.root / name)
     (line,) = (one for one in runs.json("show", name)["next"] if "--resume" in one)
     assert line.startswith(f"npu-rl train quickstart {words} --resume ")
@@ -263,7 +233,7 @@ def test_a_failure_that_nothing_explains_has_the_end_of_its_log(
     record = run(runs.root, "demo", [{1: 0.1}], "failed")
     place = record.folder / "attempts/1"
     (place / "driver.log").write_text(log)
-    (place / "end.json").write_text(json.dumps({"outcome": "failed", "code": 1, **end}))
+    (place / "end.json").write_text(json.dumps({"outcome": "failed", "code": 1, "ended": now(), **end}))
     failure = runs.json("show", "demo")["failure"]
     assert failure["cause"].startswith(cause) and failure["where"] == str(place / "driver.log")
     assert failure["cause"].splitlines()[1:] == ([] if not log else log.splitlines())
@@ -271,16 +241,32 @@ def test_a_failure_that_nothing_explains_has_the_end_of_its_log(
         assert "vendor: no luck today" in runs("show", "demo").stdout
 
 
-def test_an_older_record_names_what_is_missing(runs: Runs) -> None:
-    folder = runs.root / "old"
-    (folder / "attempts/1").mkdir(parents=True)
-    (folder / "run.json").write_text(json.dumps({"name": "old", "id": "0" * 32}))
-    text = runs("show", "old").stdout
-    for name in ("attempts/1/command.json", "attempts/1/host.json", "recipe.yaml"):
-        assert f"missing: {folder}/{name}: missing" in text
-    assert "There is no reward." in text
-    assert runs.json("show", "old")["recipe"] == "RECIPE" and runs("compare", "old", "old").stdout
-    assert "Unknown run nix" in runs("show", "nix", code=1).stderr
+# -- attempts ------------------------------------------------------------------------------------------
+
+
+def test_each_attempt_says_what_it_ran(runs: Runs) -> None:
+    """The first trained with another rate, and the goal is the last one's."""
+    record = run(
+        runs.root, "demo", [{1: 0.1, 2: 0.2}], "stopped", lr="2e-3", overrides=["checkpoint.every=2"]
+    )
+    ran = {"overrides": ["checkpoint.every=2", "steps=3", "optimizer.lr=9e-3"], "steps": 3, "goal": 0.5}
+    recipe = RECIPE.format(steps=3, lr="9e-3")
+    details = {"recipe_files": {"bundled:quickstart.yaml": "0" * 64}, **ran}
+    attempt = record.begin_attempt(["driver"], {}, {}, recipe, details=details)
+    with MetricsWriter(attempt.metrics) as writer:
+        writer.write(2, {"critic/score/mean": 0.5, "timing_s/step": 1.0})
+    attempt.end("stopped", 130)
+    checkpoint(record, 2)
+    run(runs.root, "other", lr="2e-3")
+    shown = runs.json("show", "demo")
+    assert [one["overrides"] for one in shown["attempts"]] == [["checkpoint.every=2"], ran["overrides"]]
+    assert (shown["goal"], shown["total_steps"]) == (0.5, 3)
+    resumes = "npu-rl train quickstart checkpoint.every=2 steps=3 optimizer.lr=9e-3 --resume "
+    assert any(line.startswith(resumes) for line in shown["next"]), shown["next"]
+    differing = {
+        one["name"]: one["b"] for one in runs.json("compare", "other", "demo")["differences"]["recipe"]
+    }
+    assert differing["optimizer.lr"] == "2e-3 in steps 1-1, then 9e-3 in steps 2-2"
 
 
 # -- compare -------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import socket
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -115,13 +116,17 @@ def made_attempt(
     end: str | None = "done",
 ) -> Attempt:
     """Return an attempt with steps, alarms after their last one, and a node; it goes on if it has no end."""
-    host = {"hostname": "here", "memory": 64_000_000_000, "cpus": 8}
-    attempt = record.begin_attempt(["python", "-m", "trainer"], environment, host, recipe, inherited={})
+    name = socket.gethostname() if end == "killed" else "here"
+    host = {"hostname": name, "memory": 64_000_000_000, "cpus": 8}
+    names = ("recipe_files", "recipe_path", "overrides", "overruled", "drift")
+    ran = {"steps": 8, **{name: record.facts[name] for name in names if name in record.facts}}
+    words = ["python", "-m", "trainer"]
+    attempt = record.begin_attempt(words, environment, host, recipe, inherited={}, details=ran)
     with MetricsWriter(attempt.metrics) as writer:
         for step in steps:
             writer.write(step, metrics(step), _BEGUN + step)
     for alarm in alarms:
-        attempt.add_alarm(alarm)
+        attempt.add_alarm({"cause": "", "place": "", "hint": "", "fatal": False, **alarm})
     node = {
         "host": "node-a",
         "ip": "10.0.0.1",
@@ -130,7 +135,9 @@ def made_attempt(
         "packages": {"torch": "2.13.0"},
     }
     attempt.nodes.write_text(json.dumps({"nodes": [node]}))
-    if end is not None:
+    if end == "killed":  # npu-rl was
+        attempt._run_lock.close()
+    elif end is not None:
         attempt.close(end, 0 if end == "done" else 1)
     return attempt
 
@@ -151,6 +158,8 @@ def alarm(message: str, kind: str = "nan") -> dict[str, object]:
             "message": message,
             "cause": f"cause of {message}",
             "place": "actor/entropy",
+            "hint": "",
+            "time": _BEGUN,
             "fatal": False,
         },
         **place,

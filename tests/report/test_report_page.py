@@ -7,7 +7,6 @@ import hashlib
 import json
 import math
 import re
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -230,44 +229,6 @@ def test_a_record_without_attempts_says_so(root: Path) -> None:
     made_record(root)
     text = parsed(page_of(root)).text
     assert "nothing was started" in text and "not started" in text
-
-
-def test_files_that_an_older_record_lacks_are_named(root: Path) -> None:
-    record = made_record(root, facts={"recipe": "quickstart"})
-    folder = made_attempt(record, [1, 2]).folder
-    (record.folder / "lock.json").unlink()
-    for name in ("environment.json", "nodes.json", "host.json"):
-        (folder / name).unlink()
-    (folder / "command.json").write_bytes(b"{\xff")
-    shutil.rmtree(record.samples)
-    text = parsed(page_of(root)).text
-    for found in (
-        "No lock.json",
-        "environment.json",
-        "nodes.json",
-        "host.json",
-        "command.json",
-        "versions of packages",
-    ):
-        assert found in text
-    assert "Not known without a lock." in text
-
-
-@pytest.mark.parametrize(
-    "lock",
-    [
-        b"[]",
-        b"{",
-        b'{"components": 3}',
-        b'{"components": {"a": 1, "b": {"sources": [1], "merges": [{}], "patches": {}}}}',
-    ],
-    ids=("a list", "cut off", "a number", "odd parts"),
-)
-def test_a_damaged_lock_is_no_obstacle(root: Path, lock: bytes) -> None:
-    record = made_record(root)
-    made_attempt(record, [1])
-    (record.folder / "lock.json").write_bytes(lock)
-    assert "step" in parsed(page_of(root)).text
 
 
 HOSTILE = (

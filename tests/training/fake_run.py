@@ -60,12 +60,18 @@ class FakeRun:
         script = self.root / "python"
         words = [sys.executable, str(self.trainer), str(self.place), *options]
         slow = (
-            f"echo > {shlex.quote(str(self.place))}/making.pid; sleep 600 &\nwait"
+            f"exec {sys.executable} {shlex.quote(str(self.trainer))} {shlex.quote(str(self.place))} be=making"
             if "slow-maker" in options
             else ""
         )
         stacks = f'if [ "$2" = npu_rl_stacks ]; then exec {shlex.quote(sys.executable)} "$@"; fi\n'
-        script.write_text(f'#!/bin/sh\n{MAKER.format(slow=slow)}{stacks}exec {shlex.join(words)} "$@"\n')
+        place = shlex.quote(str(self.place))
+        gate = f"echo $$ > {place}/p; mv {place}/p {place}/execing.pid\n"
+        gate += f"while [ ! -e {place}/go ]; do sleep 0.02; done\n"
+        before = gate if "before-exec" in options else ""
+        script.write_text(
+            f'#!/bin/sh\n{MAKER.format(slow=slow)}{stacks}{before}exec {shlex.join(words)} "$@"\n'
+        )
         script.chmod(0o755)
         paths = WorkspacePaths(self.root)
         paths.hidden.mkdir(exist_ok=True)
@@ -93,7 +99,7 @@ class FakeRun:
         prepared = replace(self.prepared(options, overrides, steps), drift=drift)
         shown = io.StringIO()
         if resume:
-            record = RunRecord.open(self.runs, "demo")
+            record = RunRecord.load(self.runs, "demo")
         else:
             record = new_record(prepared, self.runs, "demo", run_facts(prepared))
         verls = not prepared.recipe.has_own_keys

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -35,6 +36,26 @@ def lives(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def left_of(run: Path) -> list[str]:
+    """What a run has left: its processes, by the folder of usage that they inherit, and its temporary folders."""
+    usage = f"NPU_RL_USAGE={run}/attempts/".encode()
+    pids = [
+        path.name
+        for path in Path("/proc").glob("[0-9]*")
+        if usage in _environ(path) and lives(int(path.name))
+    ]
+    records = [json.loads(path.read_text()) for path in run.glob("attempts/*/environment.json")]
+    folders = [json.loads(one["NPU_RL_RAY"]).get("_temp_dir", "") for one in records if "NPU_RL_RAY" in one]
+    return pids + [folder for folder in folders if folder and Path(folder).exists()]
+
+
+def _environ(process: Path) -> bytes:
+    try:
+        return (process / "environ").read_bytes()
+    except OSError:
+        return b""
 
 
 def environment(run_id: str | None) -> dict[str, str]:

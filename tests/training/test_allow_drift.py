@@ -130,10 +130,6 @@ DRIFT = AllowedDrift("a print in the reward", {"code/a.py": "modified"}, b"diff 
 
 def unproven(run: FakeRun) -> None:
     """Hold `demo` against what an unproven run's record says."""
-    folder = run.runs / "demo"
-    facts = json.loads((folder / "run.json").read_text())
-    assert facts["proven"] is False
-    assert facts["drift"] == {"reason": DRIFT.reason, "files": 1}
     assert RunRecord.load(run.runs, "demo").unproven == DRIFT.reason
 
 
@@ -144,7 +140,7 @@ def test_an_unproven_run_says_so_everywhere(tmp_path: Path) -> None:
     unproven(run)
     attempt = run.runs / "demo/attempts/1"
     command = json.loads((attempt / "command.json").read_text())
-    assert (command["proven"], command["drift"]["reason"]) == (False, DRIFT.reason)
+    assert command["drift"] == {"reason": DRIFT.reason, "files": 1}
     assert (attempt / "drift.patch").read_bytes() == DRIFT.patch
     assert json.loads((attempt / "drift.json").read_text())["files"] == {"code/a.py": "modified"}
     assert f"UNPROVEN: {DRIFT.reason}" in shown.splitlines()
@@ -158,14 +154,13 @@ def test_a_run_that_was_unproven_once_stays_so_and_a_proven_one_becomes_it(tmp_p
     run = FakeRun(tmp_path)
     trained, shown = run.train(["steps=5"])
     assert trained.to_json()["proven"] is True and "UNPROVEN" not in shown
-    assert json.loads((run.runs / "demo/run.json").read_text())["proven"] is True
     trained, shown = run.train(["steps=5"], drift=DRIFT, resume=True)
     unproven(run)
     trained, shown = run.train(["steps=5"], resume=True)
     unproven(run)
     assert f"UNPROVEN: {DRIFT.reason}" in shown and trained.to_json()["proven"] is False
     proven = [
-        json.loads((run.runs / f"demo/attempts/{number}/command.json").read_text())["proven"]
+        "drift" not in json.loads((run.runs / f"demo/attempts/{number}/command.json").read_text())
         for number in (1, 2, 3)
     ]
     assert proven == [True, False, True]

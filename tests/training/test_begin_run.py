@@ -80,7 +80,7 @@ def test_the_second_gets_the_next_name_and_says_so(folder: Path) -> None:
     assert "so this run is own-2" in found["own-2"] and f"Recorded in {folder}/runs/own-2" in found["own-2"]
     assert "own-2" not in found["own"]
     for name in found:
-        (attempt,) = RunRecord.open(folder / "runs", name).attempts
+        (attempt,) = RunRecord.load(folder / "runs", name).attempts
         assert (attempt.outcome, attempt.last_step) == ("done", 2)
         assert f"name: {name}" in (attempt.folder / "recipe.yaml").read_text()
 
@@ -122,7 +122,7 @@ from tests.training.fake_run import FakeRun
 def run():
     if_interrupted(STARTS_OVER)
     folder = Path(sys.argv[1])
-    _train(FakeRun(folder, trainer=folder / "composes.py").prepared([]), False, False, None)
+    _train(FakeRun(folder, trainer=folder / "composes.py").prepared([]), False, None, False, None)
     return 0
 
 cli._run = run
@@ -150,7 +150,7 @@ def test_a_claim_ends_with_the_first_attempt(tmp_path: Path) -> None:
     record = RunRecord.create(tmp_path, "demo", {}, claimed=True)
     seen = RunRecord.load(tmp_path, "demo")
     assert seen.is_locked
-    with pytest.raises(NpuRlError, match="Another npu-rl command has locked its folder"):
+    with pytest.raises(NpuRlError, match="Its npu-rl has locked its folder"):
         seen.begin_attempt(["driver"], {}, {}, "schema: 1\n")
     attempt = record.begin_attempt(["driver"], {}, {}, "schema: 1\n")
     assert seen.is_locked

@@ -61,7 +61,9 @@ def test_a_folder_that_is_not_a_run(tmp_path: Path) -> None:
 def test_a_run_that_may_go_on_on_another_host_stays_as_it_is(tmp_path: Path) -> None:
     record = RunRecord.create(tmp_path, "quickstart", {})
     record.begin_attempt(["driver"], {}, {"hostname": "node7"}, "schema: 1\n")._run_lock.close()
-    assert named(tmp_path)[1] == ["Run quickstart may still be active on node7, so this run is quickstart-2"]
+    assert named(tmp_path)[1] == [
+        "The state of run quickstart is unknown, begun on node7, so this run is quickstart-2"
+    ]
     assert RunRecord.load(tmp_path, "quickstart").attempts[0].outcome is None
 
 

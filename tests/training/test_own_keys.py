@@ -77,7 +77,7 @@ def test_a_run_that_was_killed_goes_on_from_its_checkpoint(fake: FakeRun) -> Non
         fake.train(["wait=3"], steps=6)
     killer.join()
     prepared = fake.prepared([], steps=6)
-    record = begin_run.open_record(prepared, fake.runs, resume=True)
+    record = begin_run.resumed_record(prepared, fake.runs, {}, print)
     assert record.latest_checkpoint == 2
     run, shown = fake.train([], steps=6, resume=True)
     assert metrics(fake, 1)[-1][0] == 3
@@ -88,7 +88,7 @@ def test_a_run_that_was_killed_goes_on_from_its_checkpoint(fake: FakeRun) -> Non
     assert f"++actor.load={fake.runs}/demo/checkpoints" in again
     assert again[-1] == "++actor.finetune=false"
     with pytest.raises(NpuRlError, match="has done its 6 steps"):
-        begin_run.open_record(prepared, fake.runs, resume=True)
+        begin_run.resumed_record(prepared, fake.runs, {}, print)
 
 
 def test_an_alarm_names_the_metric_that_the_log_has(fake: FakeRun) -> None:
@@ -105,10 +105,10 @@ def test_a_trainer_that_ends_early_did_not_do_its_steps(fake: FakeRun) -> None:
 
 def test_a_checkpoint_whose_folder_is_gone_is_named_as_megatron_names_it(fake: FakeRun) -> None:
     fake.train([], steps=4)
-    record = RunRecord.open(fake.runs, "demo")
+    record = RunRecord.load(fake.runs, "demo")
     (record.checkpoints / "iter_0000004").rmdir()
     with pytest.raises(NpuRlError, match="iter_0000004, is gone"):
-        begin_run.open_record(fake.prepared([], steps=6), fake.runs, resume=True)
+        begin_run.resumed_record(fake.prepared([], steps=6), fake.runs, {}, print)
 
 
 def test_without_the_keys_of_checkpoints_it_is_said_that_a_run_can_not_go_on(fake: FakeRun) -> None:
@@ -117,10 +117,10 @@ def test_without_the_keys_of_checkpoints_it_is_said_that_a_run_can_not_go_on(fak
     (record.checkpoints / "latest_checkpointed_iteration.txt").write_text("2")
     (record.checkpoints / "iter_0000002").mkdir()
     with pytest.raises(NpuRlError, match=r"trainer\.keys\.checkpoint needs folder and load"):
-        begin_run.open_record(prepared, fake.runs, resume=True)
+        begin_run.resumed_record(prepared, fake.runs, {}, print)
     assert "--resume" not in str(RunStopped(signal.SIGINT, record, prepared.recipe))
     with pytest.raises(NpuRlError, match="already exists") as caught:
-        begin_run.open_record(prepared, fake.runs, resume=False)
+        begin_run.new_record(prepared, fake.runs, "demo", run_facts(prepared))
     assert "--resume" not in str(caught.value)
 
 

@@ -59,7 +59,7 @@ def resumed(
     fake: FakeRun, prepared: Prepared, said: list[str] | None = None, config: dict[str, Any] | None = None
 ) -> RunRecord:
     notify = ([] if said is None else said).append
-    return begin_run.open_record(prepared, fake.runs, True, config or {}, notify)
+    return begin_run.resumed_record(prepared, fake.runs, config or {}, notify)
 
 
 def test_a_run_goes_on_from_its_checkpoint(fake: FakeRun) -> None:
@@ -124,7 +124,8 @@ def test_a_run_that_exists_offers_resume_only_below_its_steps(
     _, record = begun(fake, "checkpoint.every=2")
     saved(record, 2)
     with pytest.raises(NpuRlError, match="already exists") as caught:
-        begin_run.open_record(fake.prepared([], steps=steps), fake.runs, resume=False)
+        prepared = fake.prepared([], steps=steps)
+        begin_run.new_record(prepared, fake.runs, "demo", run_facts(prepared))
     assert ("--resume" in str(caught.value)) is offered
 
 

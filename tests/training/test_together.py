@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.errors import HostError
-from npu_rl.common.process import processes_of
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.rehearsal.scale_recipe import scale_recipe
 from npu_rl.training.browse.run_page import RunPage
@@ -20,12 +19,12 @@ from npu_rl.training.monitor.metrics import rewards
 from npu_rl.training.monitor.screen import PlainScreen
 from npu_rl.training.record.recorded_run import recorded_run
 from npu_rl.training.record.run_record import RunRecord
-from npu_rl.training.record.temporary_folders import remaining_folders
 from npu_rl.training.run.begin_run import new_record
 from npu_rl.training.run.recorded_facts import run_facts
 from npu_rl.training.run.train import RunFailed, run_attempt
 from tests.browse.recorded import checkpoint
 from tests.training.fake_run import FakeRun
+from tests.training.processes import left_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a run's processes are found through /proc")
 
@@ -34,7 +33,7 @@ def test_a_run_that_ends_well(tmp_path: Path) -> None:
     trained, shown = FakeRun(tmp_path).train(["steps=5", "logs=2"])
     assert shown.splitlines()[-1] == "step 5/5 reward 0.500 0.05 s ETA 0:00"
     assert trained.to_json()["curve"] == [[step, step / 10] for step in (1, 2, 3, 4, 5)]
-    record = RunRecord.open(tmp_path / "runs", "demo")
+    record = RunRecord.load(tmp_path / "runs", "demo")
     (attempt,) = record.attempts
     assert (attempt.outcome, attempt.code, attempt.first_step, attempt.last_step) == ("done", 0, 1, 5)
     assert rewards(record.curve()) == rewards(trained.points)
@@ -43,7 +42,7 @@ def test_a_run_that_ends_well(tmp_path: Path) -> None:
         "worker-0001-01000000-1.out",
     ]
     assert not attempt.alarms.exists()
-    assert remaining_folders(record.mark) == processes_of(record.mark) == []
+    assert left_of(record.folder) == []
 
 
 def test_a_run_that_fails_says_why_and_leaves_no_process(tmp_path: Path) -> None:
@@ -51,10 +50,10 @@ def test_a_run_that_fails_says_why_and_leaves_no_process(tmp_path: Path) -> None
         FakeRun(tmp_path).train(["steps=2", "raise"])
     assert "ValueError: batch sizes differ" in str(caught.value)
     assert [point.step for point in caught.value.points] == [1, 2]
-    record = RunRecord.open(tmp_path / "runs", "demo")
+    record = RunRecord.load(tmp_path / "runs", "demo")
     (attempt,) = record.attempts
     assert (attempt.outcome, attempt.code, attempt.last_step) == ("failed", 1, 2)
-    assert remaining_folders(record.mark) == processes_of(record.mark) == []
+    assert left_of(record.folder) == []
 
 
 def ended(place: Path) -> tuple[object, object]:
@@ -86,7 +85,7 @@ def test_a_run_that_missed_its_goal_has_failed_with_that_reason(tmp_path: Path) 
     with pytest.raises(RunFailed, match="below the goal"):
         FakeRun(tmp_path).train(["steps=5"], ["reward.goal=0.9"])
     assert ended(tmp_path) == (1, 0)
-    (attempt,) = RunRecord.open(tmp_path / "runs", "demo").attempts
+    (attempt,) = RunRecord.load(tmp_path / "runs", "demo").attempts
     assert (attempt.outcome, attempt.code) == ("failed", 1)
     page = RunPage(recorded_run(tmp_path / "runs", "demo"))
     assert page.run.state == "failed" and page.failure is not None
@@ -96,7 +95,7 @@ def test_a_run_that_missed_its_goal_has_failed_with_that_reason(tmp_path: Path) 
 def test_a_trainer_that_ends_early_has_failed_and_can_go_on(tmp_path: Path) -> None:
     with pytest.raises(RunFailed, match="after step 3 of 5"):
         FakeRun(tmp_path).train(["steps=3"])
-    checkpoint(RunRecord.open(tmp_path / "runs", "demo"), 2)
+    checkpoint(RunRecord.load(tmp_path / "runs", "demo"), 2)
     page = RunPage(recorded_run(tmp_path / "runs", "demo"))
     assert page.run.state == "failed" and page.failure is not None
     assert page.failure.cause.startswith("The trainer ended by itself after step 3 of 5")
@@ -115,8 +114,8 @@ def test_a_driver_that_can_not_be_started_is_a_failed_attempt(tmp_path: Path) ->
     record = new_record(prepared, run.runs, "demo", run_facts(prepared))
     with pytest.raises(HostError, match="can't be started"):
         run_attempt(prepared, record, {}, PlainScreen())
-    assert RunRecord.open(run.runs, "demo").attempts[0].outcome == "failed"
-    assert remaining_folders(record.mark) == []
+    assert RunRecord.load(run.runs, "demo").attempts[0].outcome == "failed"
+    assert left_of(record.folder) == []
 
 
 def test_the_record_has_the_recipe_that_ran(tmp_path: Path) -> None:
@@ -165,8 +164,8 @@ def test_no_secret_stands_in_any_file_of_the_record_and_the_trainer_gets_them(
         assert f"environment {name} is " in log, "the trainer has it"
     assert "worker 0 says ***" in (folder / "attempts/1/workers/worker-0000-01000000-0.out").read_text()
     assert (folder / "attempts/1/hydra/.hydra/config.pkl").read_bytes() == b"\0pickle"
-    run = json.loads((folder / "run.json").read_text())
-    assert "env.MY_SECRET_KEY=***" in run["overrides"]
+    begun = json.loads((folder / "attempts/1/command.json").read_text())
+    assert "env.MY_SECRET_KEY=***" in begun["overrides"]
     assert 'MY_SECRET_KEY: "***"' in (folder / "recipe.yaml").read_text()
     composed = json.loads((folder / "attempts/1/composed.json").read_text())
     assert composed == {"trainer": {"project_name": "https://***@h/x"}}

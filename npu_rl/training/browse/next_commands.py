@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from npu_rl.common.environment_variables import RUNS
-from npu_rl.training.record.recorded_run import UNKNOWN, RecordedRun
+from npu_rl.training.record.recorded_run import UNKNOWN, RecordedRun, resume_command
 
 
 def next_commands(run: RecordedRun, given: str = "", workspace: str = "") -> list[str]:
@@ -28,16 +28,6 @@ def next_commands(run: RecordedRun, given: str = "", workspace: str = "") -> lis
 
 def _takes_workspace(command: str) -> bool:
     return command.startswith("npu-rl ") and " --workspace " not in command
-
-
-def resume_command(run: RecordedRun) -> str:
-    """Return the command that resumes a run: its original command with --resume, and the name that it has now."""
-    given = [word for word in run.overrides if word.startswith("name=")]
-    words, name = list(run.overrides), f"name={run.name}"
-    if given[-1:] != [name]:  # a run may be renamed
-        words = [word for word in words if word not in given]
-        words += [] if run.name == run.fact("recipe") else [name]
-    return shlex.join(["npu-rl", "train", run.recipe_argument, *words, "--resume"])
 
 
 def _resume_anywhere(run: RecordedRun, given: str) -> str:
@@ -63,19 +53,16 @@ def _commands(run: RecordedRun, given: str) -> Iterator[tuple[str, str]]:
         yield f"npu-rl report {name} --watch", "its report, written again until it has ended"
         yield f"npu-rl runs stop {name}", "end it in order"
         return
-    if run.leftover:
-        yield f"npu-rl runs stop {name}", "end the processes that it left on this host"
-    if run.state == UNKNOWN and last is not None:
-        yield f"npu-rl runs show {name}", f"on {last.host.get('hostname')}, where it was begun"
-        yield (
-            f"npu-rl runs stop {name} --ended-on {shlex.quote(str(last.host.get('hostname')))}",
-            "if it has ended there",
-        )
+    if run.state == UNKNOWN:
+        yield f"npu-rl runs show {name}", f"on {run.begun_on}, where it was begun"
+        if step is not None and not rehearsal:
+            ended = f" --ended-on {shlex.quote(str(run.begun_on))}"
+            yield _resume_anywhere(run, given) + ended, "if it has ended there"
         return
     if run.state in ("failed", "killed") and last is not None and last.driver_log.exists():
         yield f"less {shlex.quote(str(last.driver_log))}", "the log of its last attempt"
     unfinished = run.state in ("failed", "killed", "stopped") and (
-        run.total is None or (step or 0) < run.total
+        run.recipe.steps is None or (step or 0) < run.recipe.steps
     )
     if unfinished and step is not None and not rehearsal:
         yield _resume_anywhere(run, given), f"continue from its checkpoint of step {step}"

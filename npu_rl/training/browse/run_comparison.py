@@ -49,14 +49,14 @@ class RunComparison:
         """Differing values of the recipe, the environment, the packages, the host and the run itself."""
         runs = (self.first, self.second)
         sides = {
-            "recipe": [_flat({k: v for k, v in run.recipe.items() if k != "name"}) for run in runs],
+            "recipe": [_recipe_values(run) for run in runs],
             "run": [_run_values(run) for run in runs],
             "environment": [_environment(run) for run in runs],
             "packages": [run.packages for run in runs],
             "host": [_host(run) for run in runs],
         }
         found = {name: list(_differing(*pair)) for name, pair in sides.items()}
-        if all(run.recipe for run in runs) and not found["recipe"]:  # the digest is also of the run's name
+        if all(run.attempts for run in runs) and not found["recipe"]:  # the digest is also of the run's name
             found["run"] = [one for one in found["run"] if one.name != "recipe_digest"]
         return found
 
@@ -71,7 +71,7 @@ class RunComparison:
         reason = self._stack_or_reason
         return [
             *([f"stack: {reason}"] if isinstance(reason, str) else []),
-            *(f"recipe: {run.name} has none" for run in (self.first, self.second) if not run.recipe),
+            *(f"recipe: {run.name} has none" for run in (self.first, self.second) if not run.attempts),
         ]
 
     @cached_property
@@ -151,7 +151,7 @@ def _outcome(run: RecordedRun) -> str:
         "" if run.seconds is None else clock(run.seconds),
         "" if took is None else f"{took:.3g} s a step",
         "" if tokens is None else f"{tokens:.0f} tok/s/device",
-        "UNPROVEN" if run.record.unproven is not None else "",
+        "UNPROVEN" if run.unproven is not None else "",
     ]
     return ", ".join(filter(None, words))
 
@@ -176,12 +176,29 @@ def _tokens(run: RecordedRun) -> float | None:
 
 
 def _run_values(run: RecordedRun) -> dict[str, str]:
-    names = ("recipe_digest", "manifest", "tree", "commit", "workspace")
+    names = ("manifest", "tree", "commit", "workspace")
     found = {name: value for name in names if (value := run.fact(name)) is not None}
     interpreter = run.facts.get("interpreter")
     if isinstance(interpreter, dict):
         found |= {f"python {key}": str(interpreter[key]) for key in ("version", "path") if key in interpreter}
-    return found | {"recipe": run.recipe_argument, "unproven": run.record.unproven or "no"}
+    digest = {} if run.recipe.digest is None else {"recipe_digest": run.recipe.digest}
+    return found | digest | {"recipe": run.recipe.argument, "unproven": run.unproven or "no"}
+
+
+def _recipe_values(run: RecordedRun) -> dict[str, str]:
+    """Return each value of the recipe; where attempts had several, each with its steps."""
+    attempts = [(run.steps_of(one), _flat({**one.recipe_data, "name": run.name})) for one in run.attempts]
+    trained = [(steps, values) for steps, values in attempts if steps] or attempts[-1:]
+    found: dict[str, str] = {}
+    for key in {key for _, values in trained for key in values if key != "name"}:
+        values = [(steps, of_attempt.get(key, "(not set)")) for steps, of_attempt in trained]
+        if len({value for _, value in values}) == 1:
+            found[key] = values[0][1]
+        else:
+            found[key] = ", then ".join(
+                f"{value} in steps {steps[0]}-{steps[1]}" for steps, value in values if steps
+            )
+    return found
 
 
 def _environment(run: RecordedRun) -> dict[str, str]:

@@ -86,16 +86,6 @@ class RunPage:
         )
 
     @cached_property
-    def cut_off(self) -> list[str]:
-        """Sentences on a record that ends earlier than the run, since its npu-rl was killed."""
-        run = self.run
-        later = f"Steps after {run.steps} are in its driver.log; `npu-rl runs stop` adds them to the record."
-        return [
-            *(["Its npu-rl was killed; the trainer is still running."] if run.lost_npu_rl else []),
-            *([later] if run.is_cut_off else []),
-        ]
-
-    @cached_property
     def next(self) -> list[str]:
         """Useful commands for the run's current state."""
         return next_commands(self.run, self.given, self.workspace)
@@ -106,8 +96,8 @@ class RunPage:
         dies = run.dies_per_card
         return {
             **run_row(run),
-            "unproven": run.record.unproven,
-            "goal": run.goal,
+            "unproven": run.unproven,
+            "goal": run.recipe.goal,
             "curve": [[step, value] for step, value in rewards(run.points)],
             "phases": {name: round(value, 4) for name, value in self.phases.items()},
             "tokens_per_second": None
@@ -117,14 +107,13 @@ class RunPage:
             "failure": None if self.failure is None else dict(vars(self.failure)),
             "attempts": [_attempt_json(attempt) for attempt in run.attempts],
             "provenance": self._provenance(),
-            "missing": list(run.missing),
             "next": self.next,
         }
 
     def text(self) -> str:
         """Return the page as lines."""
         run = self.run
-        curve = final_curve(run.points, run.goal)
+        curve = final_curve(run.points, run.recipe.goal)
         parts = [
             list(self._head()),
             [curve]
@@ -135,7 +124,6 @@ class RunPage:
             list(self._failure_lines()),
             list(self._attempt_lines()),
             list(self._provenance_lines()),
-            [f"missing: {text}" for text in run.missing],
             ["next", *(f"  {line}" for line in self.next)] if self.next else [],
         ]
         return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
@@ -147,16 +135,15 @@ class RunPage:
             words.append(f"{steps_text(run)} steps")
         if run.last_reward is not None:
             words.append(f"reward {run.last_reward:.3f}")
-        if run.goal is not None:
-            words.append(f"goal {run.goal:g}")
+        if run.recipe.goal is not None:
+            words.append(f"goal {run.recipe.goal:g}")
         if run.seconds is not None:
             words.append(f"{clock(run.seconds)} in {counted(len(run.attempts), 'attempt')}")
         yield ", ".join(words)
-        if run.record.unproven is not None:
-            yield f"UNPROVEN: {run.record.unproven}"
-        yield from self.cut_off
-        if run.leftover:
-            yield f"Processes that it left on this host: {' '.join(map(str, run.leftover))}"
+        if run.unproven is not None:
+            yield f"UNPROVEN: {run.unproven}"
+        if run.begun_on:
+            yield f"Its state is unknown, begun on {run.begun_on}: it has no end, and runs there or was killed"
 
     def _speed(self) -> Iterator[str]:
         if not self.phases:
@@ -199,12 +186,11 @@ class RunPage:
 
     def _provenance(self) -> dict[str, Any]:
         run, last = self.run, self.run.last
-        facts = ("recipe_digest", "recipe_files", "overrides", "commit", "workspace", "interpreter", "drift")
-        given = {name: run.facts.get(name) for name in facts}
-        extra = ("overruled", "accepted_faults")
+        recipe = run.recipe.facts
         return {
-            **given,
-            **{name: run.facts[name] for name in extra if name in run.facts},
+            **{name: run.facts.get(name) for name in ("commit", "workspace", "interpreter")},
+            **{name: recipe.get(name) for name in ("recipe_digest", "recipe_files", "overrides", "drift")},
+            **{name: recipe[name] for name in ("overruled", "accepted_faults") if name in recipe},
             "lock_components": {name: _component(one) for name, one in _components(run)},
             "command": list(last.command) if last else [],
             "environment": last.environment if last else {},
@@ -217,8 +203,8 @@ class RunPage:
         python = interpreter if isinstance(interpreter, dict) else {}
         yield "provenance"
         rows = [
-            ("recipe", " ".join((run.recipe_argument, *run.overrides))),
-            ("digest", run.fact("recipe_digest")),
+            ("recipe", " ".join((run.recipe.argument, *run.recipe.overrides))),
+            ("digest", run.recipe.digest),
             ("manifest", run.fact("manifest")),
             ("tree", run.fact("tree")),
             ("commit", run.fact("commit")),
@@ -229,7 +215,7 @@ class RunPage:
             *(
                 (name.replace("_", " "), f"{key}: {reason}")
                 for name in ("overruled", "accepted_faults")
-                for key, reason in _items(run.facts.get(name))
+                for key, reason in _items(run.recipe.facts.get(name))
             ),
             (
                 "created",
@@ -281,7 +267,7 @@ def _status(last: RecordedAttempt) -> str:
     if code is None:
         return (
             "npu-rl ended the attempt before the trainer did"
-            if last.driver
+            if last.started_driver
             else "The trainer was not started"
         )
     return f"The trainer ended with {f'signal {-code}' if code < 0 else f'exit status {code}'}"
@@ -323,16 +309,16 @@ def _alarm_place(alarm: RecordedAlarm) -> str:
 def _attempt_words(attempt: RecordedAttempt, run: RecordedRun) -> Iterator[str]:
     yield str(attempt.number)
     live = run.is_running and attempt is run.last
-    outcome = attempt.outcome or ("running" if live else "no end recorded")
+    outcome = attempt.outcome or run.state
     yield f"{outcome} ({attempt.signal})" if attempt.signal else outcome
     steps = [point.step for point in attempt.points]
     yield f"steps {min(steps)}-{max(steps)}" if steps else "no step"
-    yield now(attempt.started) if attempt.started is not None else ""
-    took = attempt.seconds(run.read_at)
-    yield clock(took) if took is not None and (live or attempt.ended is not None) else ""
+    yield now(attempt.started)
+    yield clock(attempt.seconds(run.read_at)) if live or attempt.ended is not None else ""
     hosts = [str(node.get("host", "?")) for node in attempt.nodes] or [str(attempt.host.get("hostname", ""))]
     more = f" and {len(hosts) - 4} more" if len(hosts) > 4 else ""
     yield f"on {', '.join(hosts[:4])}{more}" if hosts[0] else ""
+    yield " ".join(attempt.recipe.overrides)
 
 
 def _attempt_json(attempt: RecordedAttempt) -> dict[str, Any]:
@@ -344,7 +330,10 @@ def _attempt_json(attempt: RecordedAttempt) -> dict[str, Any]:
         "signal": attempt.signal,
         "first_step": min(steps, default=None),
         "last_step": max(steps, default=None),
-        "started": None if attempt.started is None else now(attempt.started),
+        "recipe_digest": attempt.recipe.digest,
+        "overrides": list(attempt.recipe.overrides),
+        "goal": attempt.recipe.goal,
+        "started": now(attempt.started),
         "ended": None if attempt.ended is None else now(attempt.ended),
         "hosts": [str(node.get("host", "")) for node in attempt.nodes],
         "log": str(attempt.driver_log),

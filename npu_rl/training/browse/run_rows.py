@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from npu_rl.common.errors import NpuRlError
-from npu_rl.common.printable import counted
 from npu_rl.training.monitor.screen import clock
 from npu_rl.training.record.recorded_run import RecordedRun
-from npu_rl.training.record.run_errors import NoSuchRun, removal_noticed, unreadable_run
 
 Row = TypeVar("Row")
 HEADS = ("run", "state", "recipe", "tree", "steps", "reward", "time", "nodes", "note")
@@ -21,20 +18,19 @@ def run_row(run: RecordedRun) -> dict[str, Any]:
     return {
         "name": run.name,
         "state": run.state,
-        "recipe": run.recipe_name,
+        "recipe": run.recipe.name,
         "manifest": run.fact("manifest"),
         "tree": run.fact("tree"),
         "steps": run.steps,
-        "total_steps": run.total,
+        "total_steps": run.recipe.steps,
         "reward": run.last_reward,
         "seconds": None if run.seconds is None else round(run.seconds, 1),
         "nodes": run.nodes,
         "created": run.fact("created"),
         "attempts": len(run.attempts),
         "checkpoint": run.record.latest_checkpoint,
-        "proven": run.record.unproven is None,
+        "proven": run.unproven is None,
         "rehearsal": run.fact("rehearsal"),
-        "left": list(run.leftover),
         "folder": str(run.folder),
     }
 
@@ -42,18 +38,17 @@ def run_row(run: RecordedRun) -> dict[str, Any]:
 def read_rows(
     runs: Iterable[RecordedRun], row: Callable[[RecordedRun], Row], errors: list[NpuRlError]
 ) -> list[Row]:
-    """Return the rows of some runs by `run_row` or `row_cells`, without runs that were removed meanwhile.
+    """Return the rows of some runs by `run_row` or `row_cells`.
 
     Args:
-        errors: Gets the error of each run of which a file can't be read.
+        errors: Gets the error of each run whose record is damaged.
     """
     found = []
     for run in runs:
         try:
-            with contextlib.suppress(NoSuchRun), removal_noticed(run.folder):
-                found.append(row(run))
-        except (NpuRlError, OSError) as error:
-            errors.append(unreadable_run(run.folder, error))
+            found.append(row(run))
+        except NpuRlError as error:
+            errors.append(error)
     return found
 
 
@@ -63,7 +58,7 @@ def row_cells(run: RecordedRun) -> tuple[str, ...]:
     return (
         run.name,
         run.state,
-        run.recipe_name,
+        run.recipe.name,
         (run.fact("tree") or "")[:12],
         steps_text(run),
         "" if reward is None else f"{reward:.3f}",
@@ -75,15 +70,12 @@ def row_cells(run: RecordedRun) -> tuple[str, ...]:
 
 def steps_text(run: RecordedRun) -> str:
     """Return the number of steps done, and the recipe's number if it is known."""
-    return f"{run.steps}/{run.total}" if run.total else str(run.steps) if run.attempts else ""
+    return f"{run.steps}/{run.recipe.steps}" if run.recipe.steps else str(run.steps) if run.attempts else ""
 
 
 def _notes(run: RecordedRun) -> list[str]:
-    left = len(run.leftover)
     return [
-        *(["its npu-rl was killed"] if run.lost_npu_rl else []),
-        *(["unproven"] if run.record.unproven is not None else []),
+        *([f"begun on {run.begun_on}"] if run.begun_on else []),
+        *(["unproven"] if run.unproven is not None else []),
         *([f"rehearsal {run.fact('rehearsal')}"] if run.fact("rehearsal") else []),
-        *([f"{left} process{'' if left == 1 else 'es'} left"] if left else []),
-        *([counted(len(run.missing), "file") + " unreadable"] if run.missing else []),
     ]

@@ -21,7 +21,7 @@ _TIMEOUT = 180.0  # seconds for all nodes to answer; a worker's first start may 
 _CONNECT_TIMEOUT = 10.0  # seconds for a head to accept a connection
 _SETTINGS = b"\x04"  # type of the frame that begins each side of HTTP/2 (RFC 9113, 3.4), which gRPC is
 _HTTP2_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + _SETTINGS + b"\0\0\0\0\0"
-_DRIVER_ONLY = frozenset({"NPU_RL_RAY", "NPU_RL_NODES"})  # only the driver reads these
+_DRIVER_ONLY = frozenset({"NPU_RL_RAY", "NPU_RL_NODES", "NPU_RL_PARENT"})  # only the driver reads these
 _FILES_SHOWN = 5  # differing files of a node that an error names
 
 

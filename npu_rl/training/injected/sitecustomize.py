@@ -1,8 +1,8 @@
 """Set up every process of a run, Ray's workers included.
 
-That is the run's variables, this host's folder for the run's byte code (NPU_RL_BYTE_CODE), and the stand-ins that
-NPU_RL_STANDINS names. A process of a run can be asked for its stacks. A process without a folder for byte code,
-which judges a recipe, reads no byte code of a workspace.
+It ends with npu-rl, and gets the run's variables, this host's folder for the run's byte code (NPU_RL_BYTE_CODE), and
+the stand-ins that NPU_RL_STANDINS names. A process of a run can be asked for its stacks. A process without a folder
+for byte code, which judges a recipe, reads no byte code of a workspace.
 Python imports `sitecustomize` at start-up from the first folder of sys.path that has one. This folder is first in a
 run's PYTHONPATH and in no other; a `sitecustomize` that would have run is run afterwards.
 """
@@ -99,6 +99,31 @@ def _install_standins() -> None:
         os._exit(70)
 
 
+def _end_with_parent() -> None:
+    """Have the kernel end this process with npu-rl, or with the raylet that npu-rl started (Linux).
+
+    npu-rl's own children are its driver and what makes models; Ray starts its gcs, raylet and log monitor so that they
+    end with the driver (kernel_fate_share, ray/_private/node.py@2.42.1), but not the raylet's children: its agent lived
+    on for 70 seconds. Of npu-rl id and start are known: it may have ended before this, and its id be used again.
+    The kernel looks at the thread that started a process; npu-rl's and the raylet's are their main ones.
+    """
+    npu_rl, _, started = os.environ.get("NPU_RL_PARENT", "").partition(" ")
+    if not npu_rl or sys.platform != "linux":
+        return
+    parent = str(os.getppid())
+    if parent in (npu_rl, os.environ.get("RAY_RAYLET_PID")):
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG, SIGKILL
+    try:
+        with open(f"/proc/{npu_rl}/stat", "rb") as file:  # noqa: PTH123  at every start of Python
+            fields = file.read().rpartition(b") ")[2].split()
+    except OSError:
+        os._exit(70)
+    if fields[0] in b"ZX" or fields[19].decode() != started or parent != str(os.getppid()):
+        os._exit(70)
+
+
 def _write_stacks_on_a_signal() -> None:
     """Have a run's process write its stacks on a signal."""
     if os.environ.get("NPU_RL_RUN"):
@@ -116,6 +141,7 @@ def _run_next_sitecustomize() -> None:
     spec.loader.exec_module(module)
 
 
+_end_with_parent()  # before its variable is removed
 _apply_run_variables()
 _set_byte_code_folder()
 if sys.pycache_prefix is None:

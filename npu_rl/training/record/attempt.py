@@ -8,12 +8,13 @@ import json
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from signal import Signals
 from typing import Any
 
-from npu_rl.common.bounded import NO_FILE, read_json
+from npu_rl.common.bounded import read_json
 from npu_rl.common.disk import disk_errors, private, write_atomically
 from npu_rl.common.errors import NpuRlError, error_texts
 from npu_rl.common.masking import Secrets, masked_text
@@ -24,7 +25,33 @@ from npu_rl.training.record.record_masking import mask_files
 LARGEST_RECIPE = 4 << 20  # bytes
 _DRIVER = "driver.json"
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
-OUTCOMES = ("done", "failed", "stopped", "killed")
+OUTCOMES = ("done", "failed", "stopped")
+
+
+@dataclass(frozen=True)
+class Started:
+    """A process on the host of an attempt, known by its id and its start, since ids are used again."""
+
+    pid: int
+    started: str | None
+
+    @classmethod
+    def now(cls, pid: int) -> Started:
+        """Return a process that is alive."""
+        return cls(pid, start_mark(pid))
+
+    @classmethod
+    def of(cls, data: Any, path: Path) -> Started:
+        """Return a recorded process. Raises NpuRlError if the record in the file is damaged."""
+        try:
+            return cls(int(data["pid"]), str(data["started"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise damaged(path, f"Invalid process: {data}") from error
+
+    @property
+    def is_alive(self) -> bool:
+        """Return whether it lives, if its host is this one."""
+        return self.started is not None and start_mark(self.pid) == self.started
 
 
 @dataclass
@@ -51,44 +78,34 @@ class Attempt:
         """Output of the driver."""
         return self.folder / "driver.log"
 
-    @property
-    def driver(self) -> int | None:
-        """The driver's process id; None if it was not started or not recorded."""
-        try:
-            return int(read_json(self.folder / _DRIVER)["pid"])
-        except (OSError, ValueError, KeyError, TypeError, OverflowError):
-            return None
+    @cached_property
+    def begun(self) -> dict[str, Any]:
+        """What its start recorded: command, time, npu-rl's process, recipe, overrides and goal.
+
+        Raises:
+            NpuRlError: If that is missing or damaged.
+        """
+        return read_object(self.folder / "command.json")
 
     @property
-    def live_driver(self) -> int | None:
-        """The driver's process id if that process is alive on this host; None otherwise, also if another has its id."""
-        pid = self.driver
-        if pid is None or pid <= 0:
-            return None
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            started = read_json(self.folder / _DRIVER)["started"]
-            return pid if started is not None and started == start_mark(pid) else None
-        return None
+    def host_name(self) -> str:
+        """Name of the host where npu-rl ran it. Raises NpuRlError if that is missing or damaged."""
+        return str(read_object(self.folder / "host.json").get("hostname"))
 
     @property
-    def launcher(self) -> int | None:
-        """The process id of the npu-rl that started the attempt; None if it was not recorded."""
-        try:
-            return int(read_json(self.folder / "command.json")["launcher"])
-        except (OSError, ValueError, KeyError, TypeError, OverflowError):
-            return None
+    def npu_rl_process(self) -> Started:
+        """The npu-rl that began it. Raises NpuRlError if its record is damaged."""
+        return Started.of(self.begun.get("npu_rl"), self.folder / "command.json")
 
     @property
-    def mark(self) -> str | None:
-        """The mark that the attempt's processes inherit; None if it was not recorded."""
-        try:
-            return str(read_json(self.folder / "command.json")["mark"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
+    def driver(self) -> Started | None:
+        """Its driver; None if none was started. Raises NpuRlError if its record is damaged."""
+        path = self.folder / _DRIVER
+        return Started.of(read_object(path), path) if path.exists() else None
 
     def record_driver(self, pid: int) -> None:
         """Record the driver's process id and start, which identify it."""
-        write_json(self.folder / _DRIVER, {"pid": pid, "started": start_mark(pid)})
+        write_json(self.folder / _DRIVER, asdict(Started.now(pid)))
 
     @property
     def workers(self) -> Path:
@@ -131,15 +148,6 @@ class Attempt:
         with disk_errors(self.alarms), open(self.alarms, "ab", opener=private) as file:
             file.write(line.encode())
 
-    def mask_secrets(self, secrets: Secrets | None = None) -> None:
-        """Mask the secrets in the files of the driver and its workers. The driver must have exited.
-
-        Args:
-            secrets: By default those that the attempt began with.
-        """
-        with disk_errors(self.folder):
-            mask_files(self.folder, self.secrets if secrets is None else secrets)
-
     def close(
         self,
         outcome: str,
@@ -154,7 +162,8 @@ class Attempt:
         The arguments are those of `end`; the command's exit code is by default the driver's.
         """
         try:
-            self.mask_secrets()
+            with disk_errors(self.folder):
+                mask_files(self.folder, self.secrets)
         finally:
             own = driver_code if code is None else code
             self.end(outcome, own, driver_code=driver_code, signal=signal, error=error)
@@ -163,24 +172,18 @@ class Attempt:
         self,
         outcome: str,
         code: int | None,
-        first_step: int | None = None,
-        last_step: int | None = None,
         *,
         driver_code: int | None = None,
         signal: int | None = None,
-        ended: float | None = None,
         error: Exception | None = None,
     ) -> None:
         """Record the outcome and unlock the run. Only the first call has an effect.
 
         Args:
-            outcome: Done, failed, stopped (by the user or an alarm) or killed (npu-rl was; its driver may have
-                continued).
-            code: The exit code of the command that ran the attempt; None if it was killed.
+            outcome: Done, failed, or stopped (by the user or an alarm).
+            code: The exit code of the command that ran the attempt.
             driver_code: The driver's exit status.
-            first_step, last_step: By default those of metrics.jsonl.
             signal: The signal that npu-rl received.
-            ended: Seconds since the epoch, by default now.
             error: What ended it, if no log has that.
         """
         if outcome not in OUTCOMES:
@@ -188,12 +191,11 @@ class Attempt:
         try:
             if self.outcome is None:
                 steps = [point.step for point in read_metrics(self.metrics)]
-                self.first_step = min(steps, default=None) if first_step is None else first_step
-                self.last_step = max(steps, default=None) if last_step is None else last_step
+                self.first_step, self.last_step = min(steps, default=None), max(steps, default=None)
                 self.outcome, self.code, self.driver_code = outcome, code, driver_code
                 name = {} if signal is None else {"signal": Signals(signal).name}
                 why = {} if error is None else {"error": recorded_error(error, self.secrets)}
-                write_json(self.folder / "end.json", {**self._end(), **name, **why, "ended": now(ended)})
+                write_json(self.folder / "end.json", {**self._end(), **name, **why, "ended": now()})
         finally:
             self._run_lock.close()
 
@@ -220,24 +222,43 @@ class Attempt:
 
 
 def attempts_in(folder: Path) -> list[Attempt]:
-    """Return the attempts on disk, in order."""
+    """Return the attempts on disk, in order. Raises NpuRlError if the end of one is damaged."""
     numbers = sorted(int(p.name) for p in (folder / "attempts").glob("[1-9]*") if _NUMBER.fullmatch(p.name))
     return [_attempt(folder / "attempts" / str(number), number) for number in numbers]
 
 
 def _attempt(folder: Path, number: int) -> Attempt:
-    attempt = Attempt(folder, number)
-    with contextlib.suppress(ValueError, AttributeError):
-        try:
-            end = read_json(folder / "end.json")
-        except OSError as error:
-            if error.errno in NO_FILE:
-                return attempt
-            raise
-        attempt.code, attempt.first_step = end.get("code"), end.get("first_step")
-        attempt.driver_code = end.get("driver_code", attempt.code)  # 0.1.0 recorded the driver's alone
-        attempt.last_step, attempt.outcome = end.get("last_step"), end.get("outcome")
-    return attempt
+    end = read_object(folder / "end.json", optional=True)
+    steps = end.get("first_step"), end.get("last_step")
+    return Attempt(folder, number, end.get("outcome"), end.get("code"), end.get("driver_code"), *steps)
+
+
+def read_object(path: Path, *, optional: bool = False) -> dict[str, Any]:
+    """Read a JSON object of a record.
+
+    Args:
+        optional: Whether the file may be missing; then an empty object is returned.
+
+    Raises:
+        NpuRlError: If the file is missing or damaged.
+    """
+    try:
+        found = read_json(path)
+    except FileNotFoundError as error:
+        if optional:
+            return {}
+        raise damaged(path, "It is missing.") from error
+    except (OSError, ValueError) as error:
+        raise damaged(path, error) from error
+    if not isinstance(found, dict):
+        raise damaged(path, "It is not a JSON object.")
+    return found
+
+
+def damaged(path: Path, why: object) -> NpuRlError:
+    """Return the error for a file of a record that can't be read."""
+    text = why.strerror if isinstance(why, OSError) and why.strerror else str(why)
+    return NpuRlError("The record of a run can't be read", where=str(path), why=text)
 
 
 def recorded_error(error: Exception, secrets: Secrets) -> dict[str, str]:
@@ -271,9 +292,6 @@ def now(seconds: float | None = None) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
-def seconds_of(text: object) -> float | None:
-    """Parse a time written by `now`, in seconds since the epoch; None for other text."""
-    try:
-        return float(calendar.timegm(time.strptime(str(text), "%Y-%m-%dT%H:%M:%SZ")))
-    except (ValueError, OverflowError):
-        return None
+def seconds_of(text: str) -> float:
+    """Parse a time written by `now`, in seconds since the epoch. Raises ValueError for other text."""
+    return float(calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%SZ")))

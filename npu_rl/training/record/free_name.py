@@ -10,8 +10,7 @@ from pathlib import Path
 
 from npu_rl.common.errors import NpuRlError
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe, load_recipe
-from npu_rl.training.record.other_host import RunMayGoOnElsewhere, other_host_error, other_host_of
-from npu_rl.training.record.run_errors import RunGoesOn
+from npu_rl.training.record.run_errors import RunGoesOn, RunMayGoOnElsewhere
 from npu_rl.training.record.run_record import LONGEST_NAME, RunRecord
 
 
@@ -57,23 +56,22 @@ def _names(name: str) -> Iterator[str]:
 
 
 def _ended_run(runs: Path, name: str) -> RunRecord | None:
-    """Return a run after completing its record; None if nothing there is readable. Raises RunGoesOn if it may run."""
+    """Return a run; None if what is there is not one, or damaged. Raises RunGoesOn if it may run."""
     try:
         record = RunRecord.load(runs, name)
-        host = None if record.is_locked else other_host_of(record.attempts)
-        if host is not None:
-            raise other_host_error(name, record.folder, host)
-        return RunRecord.open(runs, name) if record.is_incomplete or record.is_locked else record
+        record.require_ended()
     except RunGoesOn:
         raise
     except NpuRlError:
         return None
+    return record
 
 
 def _note(there: RunRecord | None, name: str, free: str, steps: int) -> str:
     if there is None:
         return f"The folder of a run {name} is taken by something else, so this run is {free}"
-    outcome = there.attempts[-1].outcome if there.attempts else None
+    last = there.attempts[-1:]
+    state = "not started" if not last else last[0].outcome or "killed"
     done = there.latest_checkpoint
     instead = f"; to continue {name} from step {done} instead: --resume" if done and done < steps else ""
-    return f"A run {name} exists ({outcome or 'not started'}), so this run is {free}{instead}"
+    return f"A run {name} exists ({state}), so this run is {free}{instead}"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+import socket
 from pathlib import Path
 
-from npu_rl.common.errors import HostError, NpuRlError
+from npu_rl.common.errors import NpuRlError
 from npu_rl.common.yaml_documents.suggest import nearest_names
 
 
@@ -18,19 +17,12 @@ class RunGoesOn(NpuRlError):
     """A run is in progress, or may be."""
 
 
+class RunMayGoOnElsewhere(RunGoesOn):
+    """A run may be in progress on another host."""
+
+
 class NoSuchRun(NpuRlError):
-    """A run is missing, or was removed while its record was read."""
-
-
-@contextlib.contextmanager
-def removal_noticed(folder: Path) -> Iterator[None]:
-    """Raise NoSuchRun for an error in the block if the run's folder is gone: another command has removed it."""
-    try:
-        yield
-    except (OSError, HostError) as error:
-        if (folder / "run.json").is_file():
-            raise
-        raise no_such_run(folder.parent, folder.name) from error
+    """A run is missing."""
 
 
 def exists_error(name: str, folder: Path, resumable: int | None) -> RunNameTaken:
@@ -41,47 +33,34 @@ def exists_error(name: str, folder: Path, resumable: int | None) -> RunNameTaken
         folder: Its folder.
         resumable: The step of a checkpoint that it can go on from.
     """
+    go_on = (
+        "" if resumable is None else f", or continue from its checkpoint of step {resumable} with --resume"
+    )
     return RunNameTaken(
         f"The run {name} already exists",
         where=str(folder),
         why="npu-rl never overwrites the record of a run.",
-        hint="Choose another name with name=…"
-        + (
-            ""
-            if resumable is None
-            else f", or continue from its checkpoint of step {resumable} with --resume"
-        ),
+        hint=f"Choose another name with name=…{go_on}",
     )
 
 
-def copied_error(name: str, folder: Path, pids: list[int]) -> RunGoesOn:
-    """Return the error for a run whose id is used by processes started for another folder."""
-    return RunGoesOn(
-        f"Run {name} may still be running",
-        where=f"{folder}, pid {' '.join(map(str, pids))}",
-        why="These processes have the run's id, and its folder was copied or moved since they were started.",
-        hint="Wait until they have ended, or choose another name with name=…",
-    )
-
-
-def running_error(name: str, folder: Path, pids: list[int]) -> RunGoesOn:
-    """Return the error for a run in progress.
-
-    Args:
-        name: The run's.
-        folder: Its folder.
-        pids: Its processes on this machine.
-    """
-    them = " ".join(map(str, pids))
+def running_error(name: str, folder: Path, pid: int) -> RunGoesOn:
+    """Return the error for a run in progress, by its npu-rl's process id on the host that runs it."""
     return RunGoesOn(
         f"Run {name} is still running",
-        where=f"{folder}" + (f", pid {them}" if pids else ""),
-        why="Its processes are running on this machine."
-        if pids
-        else "Another npu-rl command has locked its folder.",
-        hint="Wait until it has finished"
-        + (f" or stop it (`npu-rl runs stop {name}`)" if pids else "")
-        + ", or choose another name with name=…",
+        where=f"{folder}, pid {pid}",
+        why="Its npu-rl has locked its folder.",
+        hint=f"Wait until it has finished, stop it (npu-rl runs stop {name}), or choose another name with name=…",
+    )
+
+
+def other_host_error(name: str, folder: Path, host: str) -> RunMayGoOnElsewhere:
+    """Return the error for a run that may still be active on another host."""
+    return RunMayGoOnElsewhere(
+        f"The state of run {name} is unknown, begun on {host}",
+        where=str(folder),
+        why=f"It has no recorded end, and its processes can't be seen from {socket.gethostname()}.",
+        hint=f"Look on {host} (npu-rl runs show {name}). If it has ended there: --resume --ended-on {host}",
     )
 
 
@@ -94,15 +73,6 @@ def name_taken_error(folder: Path, name: str) -> RunNameTaken:
             hint="Move it away, or choose another name with name=…",
         )
     return exists_error(name, folder, None)  # another command began it at this moment
-
-
-def unreadable_run(folder: Path, error: NpuRlError | OSError) -> NpuRlError:
-    """Return the error for a run of which a file can't be read, with the file as its place."""
-    if isinstance(error, OSError):
-        place = str(error.filename or folder)
-        return NpuRlError(f"Run {folder.name} can't be read", where=place, why=error.strerror or str(error))
-    error.where = error.where or str(folder)
-    return error
 
 
 def no_such_run(root: Path, name: str) -> NoSuchRun:

@@ -8,13 +8,9 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from npu_rl.common.disk import disk_errors
 from npu_rl.common.errors import NpuRlError
-
-if TYPE_CHECKING:
-    from psutil import Process
 
 LOCK = ".lock"
 
@@ -55,22 +51,6 @@ def has_lock(folder: Path) -> bool:
     finally:
         os.close(handle)
     return False
-
-
-def is_opened_by(folder: Path, process: Process) -> bool:
-    """Return whether a process has the lock file of a run's folder open."""
-    try:
-        lock = (folder / LOCK).lstat()
-        handles = Path(f"/proc/{process.pid}/fd")
-        return any(os.path.samestat(lock, found) for found in _statuses(handles))
-    except OSError:  # it has ended, or is another user's
-        return False
-
-
-def _statuses(folder: Path) -> Iterator[os.stat_result]:
-    for path in folder.iterdir():
-        with contextlib.suppress(OSError):
-            yield path.stat()
 
 
 def _lock_at_once(handle: int) -> None:

@@ -5,6 +5,8 @@
       attempts/1/{command,environment,host,driver,composed,nodes,end}.json, recipe.yaml, driver.log, workers/,
                  metrics.jsonl, usage/, alarms.jsonl, drift.json, drift.patch
 
+run.json has what all attempts share, command.json what one of them ran: recipe, overrides, digest and goal. An attempt
+without end.json is running while the run is locked; else its npu-rl was killed, and its processes with it.
 Every file is written atomically; the two .jsonl files and the logs grow line by line. Only the owner can access the
 folder, and known secrets are masked in it.
 """
@@ -14,37 +16,38 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import stat
+import socket
 import uuid
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from npu_rl.common.bounded import NO_FILE, read_json
+from npu_rl.common.bounded import NO_FILE
 from npu_rl.common.disk import disk_errors, remove_tree
-from npu_rl.common.errors import NpuRlError, UsageError, WorkspaceError
+from npu_rl.common.errors import NpuRlError, UsageError
 from npu_rl.common.masking import Secrets, masked_argument, masked_data
-from npu_rl.common.process import processes_of, stop_remaining
 from npu_rl.training.monitor.metrics import Point, curve
-from npu_rl.training.record.attempt import Attempt, attempts_in, now, write_json, write_private
-from npu_rl.training.record.other_host import other_host_error, other_host_of
-from npu_rl.training.record.record_masking import recorded_environment
+from npu_rl.training.record.attempt import (
+    Attempt,
+    Started,
+    attempts_in,
+    damaged,
+    now,
+    read_object,
+    write_json,
+    write_private,
+)
+from npu_rl.training.record.record_masking import mask_files, recorded_environment
 from npu_rl.training.record.run_errors import (
-    copied_error,
     exists_error,
     name_taken_error,
     no_such_run,
-    removal_noticed,
+    other_host_error,
     running_error,
 )
-from npu_rl.training.record.run_lock import has_lock, is_opened_by, run_lock
-from npu_rl.training.record.run_marks import mark_of, marks_of, recorded_mark
+from npu_rl.training.record.run_lock import has_lock, run_lock
 from npu_rl.training.record.saved_checkpoints.checkpoint_folders import latest_step, recorded_step
-from npu_rl.training.record.settle_killed_run import complete_record
-from npu_rl.training.record.temporary_folders import remaining_folders, remove_remaining
-
-if TYPE_CHECKING:
-    from psutil import Process
 
 _ID = re.compile(r"[0-9a-f]{32}")
 LONGEST_NAME = 100  # characters of a run's name
@@ -52,40 +55,26 @@ _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{LONGEST_NAME - 1}}}")
 
 
 class RunRecord:
-    """The record of a run in its folder. Use `create` or `open` to get one."""
+    """The record of a run in its folder. Use `create` or `load` to get one.
+
+    Attributes:
+        mark: Mark of the processes and temporary folders that this command starts for the run.
+        claim: Keeps a run that was created locked so, until the end of its first attempt.
+    """
 
     def __init__(self, folder: Path, facts: dict[str, Any]) -> None:
         self.folder = folder
         self.facts = facts
         self.name = folder.name  # run.json has the one that it was created with
         self.id: str = facts["id"]
-        self.attempts: list[Attempt] = attempts_in(folder)
-        self.claim = contextlib.ExitStack()  # of a run that was created locked, until its first attempt
-        self._is_claimed = False
+        self.mark = uuid.uuid4().hex
+        self.claim = contextlib.ExitStack()
+        self._holds_lock = False
 
     @property
-    def mark(self) -> str:
-        """Mark of the run's processes and temporary folders: its id, and its folder's inode, unlike a copy's."""
-        return mark_of(self.id, self.folder)
-
-    @property
-    def marks(self) -> list[str]:
-        """The mark, and those of processes that were started through another mount of the folder."""
-        return marks_of(self.id, self.folder, (attempt.folder for attempt in self.attempts))
-
-    def processes(self) -> list[int]:
-        """Return the run's processes on this host."""
-        found = {pid for mark in self.marks for pid in processes_of(mark)}
-        return sorted(found.union(self.live_drivers()))
-
-    def live_drivers(self) -> list[int]:
-        """Return the drivers on this host by their recorded pids and starts; those of a copied record aren't its own.
-
-        A driver's mark can't be read for a moment after its start.
-        """
-        marks = self.marks
-        begun = (attempt for attempt in self.attempts if attempt.outcome is None and attempt.mark in marks)
-        return [pid for attempt in begun if (pid := attempt.live_driver) is not None]
+    def attempts(self) -> list[Attempt]:
+        """The attempts on disk, in order. Raises NpuRlError if the end of one is damaged."""
+        return attempts_in(self.folder)
 
     @property
     def tensorboard(self) -> Path:
@@ -104,23 +93,9 @@ class RunRecord:
 
     @property
     def unproven(self) -> str | None:
-        """The user's reason for running code that differs from the lock; None if the code is proven."""
-        drift = self.facts.get("drift")
-        if self.facts.get("proven", True):
-            return None
-        return str(drift.get("reason")) if isinstance(drift, dict) else "its record does not give the reason"
-
-    def mark_unproven(self, drift: Mapping[str, Any]) -> None:
-        """Record in run.json, permanently, that an attempt ran code that differs from the lock."""
-        if self.unproven is None:
-            self.facts |= {"proven": False, "drift": dict(drift)}
-            write_json(self.folder / "run.json", self.facts)
-
-    @property
-    def is_incomplete(self) -> bool:
-        """Return whether the run is in progress, or its npu-rl was killed here before it completed the record."""
-        unfinished = any(attempt.outcome is None for attempt in self.attempts)
-        return other_host_of(self.attempts) is None and (unfinished or bool(remaining_folders(self.mark)))
+        """The user's reason for the first attempt with code that differs from the lock; None if all code is proven."""
+        begun = [self.facts, *(attempt.begun for attempt in self.attempts)]
+        return next((str(one["drift"]["reason"]) for one in begun if "drift" in one), None)
 
     @property
     def latest_checkpoint(self) -> int | None:
@@ -134,14 +109,28 @@ class RunRecord:
 
     @property
     def is_locked(self) -> bool:
-        """Return whether another process has locked the run, as during an attempt."""
+        """Return whether a process has locked the run, as during an attempt."""
         return has_lock(self.folder)
 
     @property
-    def goes_on(self) -> bool:
-        """Return whether an attempt is in progress on this host, also one whose npu-rl was killed."""
-        pids = self.processes()
-        return self.is_locked or (bool(pids) and self._driver_is_alive(pids))
+    def other_host(self) -> str | None:
+        """The other host where the last attempt, or a run without one, was begun, if it has no end; else None.
+
+        The lock does not tell whether it runs there on shared disks whose locks hold on one host only: NFS with
+        nolock, Lustre without -o flock.
+        """
+        last = self.attempts[-1:]
+        if last and last[0].outcome is not None:
+            return None
+        host = last[0].host_name if last else str(self.facts.get("hostname"))
+        return None if host == socket.gethostname() else host
+
+    @property
+    def npu_rl_process(self) -> Started:
+        """The npu-rl that runs it while it is locked. Raises NpuRlError if its record is damaged."""
+        unended = [attempt for attempt in self.attempts[-1:] if attempt.outcome is None]
+        begun = unended[0].begun if unended else self.facts
+        return Started.of(begun.get("npu_rl"), self.folder)
 
     @classmethod
     def create(
@@ -158,7 +147,7 @@ class RunRecord:
         """Create the record of a new run in the folder `root`, atomically.
 
         Args:
-            facts: JSON data for run.json; `id`, `name` and `created` are added.
+            facts: JSON data for run.json; `id`, `name`, `created`, `hostname` and `npu_rl` are added.
             lock: The bytes of the workspace's lock.
             secrets: Masked in the facts.
             resume_below: Step below which a checkpoint of a run that exists can be continued from; 0 if none can.
@@ -167,21 +156,22 @@ class RunRecord:
 
         Raises:
             UsageError: For an invalid name.
-            RunNameTaken: If the run exists; if that one was killed, its record is completed.
+            RunNameTaken: If the run exists.
             RunGoesOn: If the run exists and goes on.
         """
         _check_name(name)
         folder = root / name
         if (folder / "run.json").is_file():
             there = cls.load(root, name)
-            if there.is_incomplete:
-                there = cls.open(root, name)
+            there.require_ended()
             raise exists_error(name, folder, there._resumable(resume_below))
         body = {
-            **masked_data(_with_arguments(facts), known=secrets),
+            **masked_start(facts, secrets),
             "name": name,
             "id": uuid.uuid4().hex,
             "created": now(),
+            "hostname": socket.gethostname(),
+            "npu_rl": asdict(Started.now(os.getpid())),
         }
         staged = root / f".{name}.{os.urandom(6).hex()}"
         with contextlib.ExitStack() as claim, disk_errors(root):
@@ -193,8 +183,9 @@ class RunRecord:
                 write_json(staged / "run.json", body)
                 if lock is not None:
                     write_private(staged / "lock.json", lock)
+                record = cls(folder, body)
                 if claimed:
-                    claim.enter_context(run_lock(staged, lambda: running_error(name, folder, [])))
+                    claim.enter_context(record._locked_at(staged))
                 try:
                     staged.rename(folder)  # fails on a folder with anything in it, and on a file
                 except OSError as error:
@@ -203,46 +194,44 @@ class RunRecord:
                     raise name_taken_error(folder, name) from error
             finally:
                 remove_tree(staged)
-            record = cls(folder, body)
-            record.claim, record._is_claimed = claim.pop_all(), claimed
-            return record
-
-    @classmethod
-    def open(cls, root: Path, name: str) -> RunRecord:
-        """Open a run that is not in progress.
-
-        If npu-rl was killed during its last attempt, that attempt is completed as killed from its files, and
-        its temporary folders are removed.
-
-        Raises:
-            RunMayGoOnElsewhere: If it was begun on another host, and has no recorded end.
-            NpuRlError: If the run does not exist, or if it is in progress (with the process ids).
-        """
-        record = cls.load(root, name)
-        with record.settled():
+            record.claim = claim.pop_all()
             return record
 
     @classmethod
     def load(cls, root: Path, name: str) -> RunRecord:
-        """Read the record of a run, in progress or not, without changing it."""
+        """Read the record of a run, in progress or not.
+
+        Raises:
+            NoSuchRun: If it does not exist.
+            NpuRlError: If its run.json is damaged.
+        """
         _check_name(name)
-        folder = root / name
+        file = root / name / "run.json"
         try:
-            facts = dict(read_json(folder / "run.json"))
-            if not _ID.fullmatch(facts["id"]):
-                raise ValueError("Its id is invalid.")
-            return cls(folder, facts)
-        except (FileNotFoundError, NotADirectoryError) as error:
-            raise no_such_run(root, name) from error
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            if isinstance(error, OSError) and error.errno not in NO_FILE:
-                raise
-            raise NpuRlError(
-                f"The record of run {name} can't be read",
-                where=str(folder / "run.json"),
-                why=str(error),
-                hint="Move the folder away, or choose another name with name=…",
-            ) from error
+            file.lstat()
+        except OSError as error:
+            if error.errno in NO_FILE:
+                raise no_such_run(root, name) from error
+            raise damaged(file, error) from error
+        facts = read_object(file)
+        if not _ID.fullmatch(str(facts.get("id"))):
+            raise damaged(file, "Its id is invalid.")
+        return cls(root / name, facts)
+
+    def require_ended(self, ended_on: str | None = None) -> None:
+        """Raise an error if the run is in progress, or may be.
+
+        Args:
+            ended_on: Another host, where the user knows that it has ended.
+
+        Raises:
+            RunGoesOn: If it is locked, or was begun on another host and has no end.
+        """
+        if self.is_locked:
+            raise self._running_error()
+        host = self.other_host
+        if host is not None and host != ended_on:
+            raise other_host_error(self.name, self.folder, host)
 
     def begin_attempt(
         self,
@@ -264,131 +253,81 @@ class RunRecord:
                 recorded.
             inherited: By default the environment of this process.
             secrets: Masked in all files, also in those of the driver; by default those of the environment.
-            details: Further keys of command.json.
+            details: Further keys of command.json: what the attempt runs.
 
         Raises:
             NpuRlError: If the run is in progress.
         """
         known = Secrets.of(environment) if secrets is None else secrets
         with self.claim.pop_all() as held:
-            if not self._is_claimed:
-                held.enter_context(self.locked())
-            self._is_claimed = False
-            self.attempts = attempts_in(self.folder)  # another process may have made one since
-            self._complete_attempts()
-            number = self.attempts[-1].number + 1 if self.attempts else 1
+            held.enter_context(self.locked())
+            before = self.attempts
+            for killed in (attempt for attempt in before if attempt.outcome is None):
+                mask_files(killed.folder, known)  # which an attempt's end does
+            number = before[-1].number + 1 if before else 1
             folder = self.folder / "attempts" / str(number)
+            staged = folder.with_name(f".{number}.{os.urandom(6).hex()}")
             with disk_errors(folder):
-                self.folder.chmod(0o700)  # records of earlier versions were for all to read
-                folder.mkdir(mode=0o700, parents=True)
-                for part in ("workers", "usage"):
-                    (folder / part).mkdir(mode=0o700)
+                for path in (staged, staged / "workers", staged / "usage"):
+                    path.mkdir(mode=0o700)
                 shown = recorded_environment(environment, os.environ if inherited is None else inherited)
                 begun = {
                     "command": [known.mask(masked_argument(argument)) for argument in command],
                     "started": now(),
-                    "launcher": os.getpid(),
-                    **recorded_mark(self.id, self.folder),
-                    **masked_data(details or {}, known=known),
+                    "npu_rl": asdict(Started.now(os.getpid())),
+                    **masked_start(details or {}, known),
                 }
-                write_json(folder / "command.json", begun)
-                write_json(folder / "environment.json", masked_data(shown, known=known))
-                write_json(folder / "host.json", dict(host))
-                for place in (folder, self.folder):
+                write_json(staged / "command.json", begun)
+                write_json(staged / "environment.json", masked_data(shown, known=known))
+                write_json(staged / "host.json", {"hostname": socket.gethostname(), **host})
+                for place in (staged, self.folder):
                     write_private(place / "recipe.yaml", known.mask(recipe_text).encode())
-            attempt = Attempt(folder, number, secrets=known, _run_lock=held.pop_all())
-        self.attempts.append(attempt)
-        return attempt
+                staged.rename(folder)
+            return Attempt(folder, number, secrets=known, _run_lock=held.pop_all())
 
     def curve(self) -> list[Point]:
         """Return the metrics of all attempts by step, merged by `metrics.curve`."""
         return curve(self.folder)
 
-    def is_held_by(self, process: Process) -> bool:
-        """Return whether a process has the run's lock file open, like the npu-rl of an attempt."""
-        return is_opened_by(self.folder, process)
-
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the run, unless the file system has no locks. Raises NpuRlError if it is locked, or was removed."""
-        with removal_noticed(self.folder):
-            self._require_folders()
-            with run_lock(self.folder, self._busy_error):
-                yield
+        """Lock the run, unless this object has locked it, or the file system has no locks.
 
-    @contextlib.contextmanager
-    def settled(self, *, ended_on: str | None = None) -> Iterator[None]:
-        """Lock a run that is not in progress, after completing its record. Raises the same errors as `open`.
-
-        Args:
-            ended_on: Another host, where the run has ended without a recorded end.
+        Raises NpuRlError if another has locked it.
         """
-        with self.locked():
-            self.attempts = attempts_in(self.folder)  # another process may have ended one since
-            self._complete_attempts(ended_on)
+        if self._holds_lock:
+            yield
+            return
+        with self._locked_at(self.folder):
             yield
 
-    def _complete_attempts(self, ended_on: str | None = None) -> None:
-        """Complete the record of attempts whose npu-rl was killed.
+    @contextlib.contextmanager
+    def _locked_at(self, folder: Path) -> Iterator[None]:
+        with run_lock(folder, self._running_error):
+            self._holds_lock = True
+            try:
+                yield
+            finally:
+                self._holds_lock = False
 
-        Processes that are left without a driver, such as Ray's agents, are stopped first.
-
-        Raises:
-            RunMayGoOnElsewhere: If the last one was begun on another host than `ended_on`, and has no end.
-            NpuRlError: If the driver is alive, or if it may be: a process has the run's id and another mark.
-        """
-        host = other_host_of(self.attempts)
-        if host is not None and host != ended_on:
-            raise other_host_error(self.name, self.folder, host)
-        pids = self.processes()
-        if pids and self._driver_is_alive(pids):
-            raise self._running_error(pids)
-        unfinished = [attempt for attempt in self.attempts if attempt.outcome is None]
-        if unfinished and (others := set(processes_of(self.id)) - set(pids)):
-            raise copied_error(self.name, self.folder, sorted(others))
-        if pids:
-            self.stop_processes()
-        for attempt in unfinished:
-            complete_record(attempt, self.mark, Secrets.of(os.environ))
-        for mark in self.marks:
-            remove_remaining(mark)
-
-    def stop_processes(self, grace: float = 5.0) -> list[int]:
-        """End the run's processes, as `stop_remaining` does. Returns those that needed SIGKILL."""
-        return [pid for mark in self.marks for pid in stop_remaining(mark, grace)]
-
-    def _driver_is_alive(self, pids: list[int]) -> bool:
-        """Return whether one of the run's processes is, or may be, its driver."""
-        last = self.attempts[-1] if self.attempts else None
-        if last is None or last.outcome is not None or not last.driver_log.exists():
-            return False  # the log is created before the driver starts
-        return last.driver is None or last.driver in pids
+    def discard(self) -> None:
+        """Remove a run in which nothing was begun, so that its name is free again."""
+        remove_tree(self.folder)
 
     def _resumable(self, below: int | None) -> int | None:
         """Return the step of the newest checkpoint if it is below `below` (None: any), else None."""
         done = self.latest_checkpoint
         return None if done is not None and below is not None and done >= below else done
 
-    def _busy_error(self) -> NpuRlError:
-        launcher = self.attempts[-1].launcher if self.attempts else None
-        return self._running_error([launcher] if launcher else [])
-
-    def _running_error(self, pids: list[int]) -> NpuRlError:
-        return running_error(self.name, self.folder, pids)
-
-    def _require_folders(self) -> None:
-        """Raise WorkspaceError if a folder of the record is a link."""
-        for folder in (self.folder, self.folder / "attempts", *(attempt.folder for attempt in self.attempts)):
-            if not stat.S_ISDIR(folder.lstat().st_mode):
-                raise WorkspaceError(
-                    f"The record of run {self.name} has a symbolic link in place of a folder",
-                    where=str(folder),
-                    why="npu-rl does not write a record through symbolic links.",
-                    hint="Replace it with the folder itself, or choose another name with name=…",
-                )
+    def _running_error(self) -> NpuRlError:
+        return running_error(self.name, self.folder, self.npu_rl_process.pid)
 
 
-# -- the folder ----------------------------------------------------------------------------------------
+def masked_start(facts: Mapping[str, Any], secrets: Secrets) -> dict[str, Any]:
+    """Return what a run or an attempt starts with, with secrets masked, also in its KEY=VALUE arguments."""
+    given = [masked_argument(argument) for argument in facts.get("overrides", ())]
+    shown = {**facts, "overrides": given} if "overrides" in facts else facts
+    return dict(masked_data(shown, known=secrets))
 
 
 def _check_name(name: str) -> None:
@@ -398,11 +337,3 @@ def _check_name(name: str) -> None:
             why="A run name has up to 100 letters, digits, `.`, `_` and `-`, and begins with a letter or digit.",
             hint="Choose another with name=…",
         )
-
-
-def _with_arguments(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts with secrets masked in the KEY=VALUE arguments."""
-    details = dict(facts)
-    if "overrides" in details:
-        details["overrides"] = [masked_argument(argument) for argument in details["overrides"]]
-    return details

@@ -31,7 +31,7 @@ _NAMES = {
 
 def published_section(run: GatheredRun) -> Markup:
     """Return the published figures of the run's recipe beside its own."""
-    recipe, extended = run.recorded.recipe_name, run.recorded.extended_recipes
+    recipe, extended = run.recorded.recipe.name, run.recorded.recipe.extended
     rows = published_rows(recipe, extended)
     if not rows:
         text = f"No figures have been published for the recipe {recipe}."

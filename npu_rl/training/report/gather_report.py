@@ -102,8 +102,7 @@ class GatheredRun:
     @property
     def overrides(self) -> list[str]:
         """KEY=VALUE arguments of the command line."""
-        found = self.facts.get("overrides")
-        return [str(one) for one in found] if isinstance(found, list) else []
+        return [self.masked(one) for one in self.recorded.recipe.overrides]
 
     @property
     def dies_per_card(self) -> int:
@@ -127,12 +126,12 @@ def gather_run(run: RecordedRun) -> GatheredRun:
         OSError: If the disk fails.
     """
     masking = _Masking(Secrets.of(os.environ))
-    facts = masking.data(run.facts, "run.json")
+    facts = masking.data({**run.facts, **run.recipe.facts}, "run.json")
     lock = masking.data(run.lock, "lock.json")
-    recipe = masking.data(run.recipe, "recipe.yaml")
+    recipe = masking.data(run.recipe_data, "recipe.yaml")
     attempts = _attempts(run, masking)
     samples = sampled_steps(run, masking.secrets)
-    reason = run.record.unproven
+    reason = run.unproven
     return GatheredRun(
         recorded=run,
         state=_state(run),
@@ -211,7 +210,7 @@ def _state(run: RecordedRun) -> str:
     if run.state == NEW:
         return "not started"
     if run.state == UNKNOWN:
-        return f"running, or killed, on {run.last.host.get('hostname') if run.last else 'another host'}"
+        return f"unknown, begun on {run.begun_on}"
     return run.state
 
 
@@ -254,7 +253,6 @@ def _missing(
     found = []
     if run.is_running:
         found.append("The run has not ended: the report shows its state when it was written.")
-    found += RunPage(run).cut_off
     if not attempts and run.verdict:
         return [*found, "The rehearsal trained nothing: what it tried is in its rehearsal.json."]
     if not attempts and facts.get("rehearsal") is not None and run.state != NEW:
@@ -263,8 +261,6 @@ def _missing(
         return [*found, "The run has no attempt: nothing was started."]
     if not run.points:
         found.append("No step has finished: metrics are missing, and the charts are empty.")
-    place = f"{run.folder}{os.sep}"
-    found += [f"Can't be read: {line.removeprefix(place)}" for line in run.missing]
     if not run.lock:
         found.append("No lock.json can be read: pins, pull requests and patches are not known.")
     if not facts.get("interpreter"):

@@ -36,7 +36,7 @@ def head_section(run: GatheredRun, written: str) -> Markup:
     """Return the title, the key facts, and the figures of the last steps."""
     facts = run.facts
     manifest = facts.get("manifest")
-    lines = [f"recipe {run.recorded.recipe_name}"]
+    lines = [f"recipe {run.recorded.recipe.name}"]
     lines += [f"manifest {manifest}"] if isinstance(manifest, str) else []
     lines += [f"begun {facts['created']}"] if isinstance(facts.get("created"), str) else []
     parts = [
@@ -65,7 +65,7 @@ def head_section(run: GatheredRun, written: str) -> Markup:
 
 def _tiles(run: GatheredRun) -> Markup:
     last = run.points[-1] if run.points else None
-    total = run.recorded.total
+    total = run.recorded.recipe.steps
     steps = str(last.step if last else 0) + (f" of {total}" if total is not None else "")
     recent = run.points[-_LAST:]
     took = _mean([value for point in recent if (value := seconds(point.data)) is not None])

@@ -123,11 +123,11 @@ def watch_report(
 
 def _published(run: RecordedRun) -> PublishedRow:
     """Return the first published row of a recipe. Raises UsageError without one."""
-    rows = published_rows(run.recipe_name, run.extended_recipes)
+    rows = published_rows(run.recipe.name, run.recipe.extended)
     if not rows:
         known = sorted({name for row in all_rows() for name in row.recipes})
         raise UsageError(
-            f"No figures are published for the recipe {run.recipe_name}",
+            f"No figures are published for the recipe {run.recipe.name}",
             why=f"Figures are known of: {', '.join(known)}.",
             hint="Leave --against out, or name another run.",
         )

@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 
 from npu_rl.common.bounded import read_file
 from npu_rl.common.errors import NpuRlError
@@ -38,11 +37,16 @@ class BegunRun:
     config: Mapping[str, object]
 
 
-def begin_run(prepared: Prepared, screen: Screen, *, resume: bool = False) -> BegunRun:
+def begin_run(
+    prepared: Prepared, screen: Screen, *, resume: bool = False, ended_on: str | None = None
+) -> BegunRun:
     """Compose the configuration and create or open the record.
 
     Another `train` of the recipe may have created a record of the name while this one was prepared: a new run gets the
     next free name then, unless the user has named it.
+
+    Args:
+        ended_on: Another host, where the user knows that the run to resume has ended.
 
     Raises:
         RunNameTaken: If the run exists, and the user named it.
@@ -51,13 +55,18 @@ def begin_run(prepared: Prepared, screen: Screen, *, resume: bool = False) -> Be
     """
     runs = runs_folder(prepared.paths)
     if resume:  # before the configuration is composed, which takes a while
-        RunRecord.open(runs, prepared.recipe.name)
+        RunRecord.load(runs, prepared.recipe.name).require_ended(ended_on)
     while True:
         with long_stage(screen, "composing the configuration"):
             # Before the record is created, since Hydra may refuse the recipe.
             config = compose(prepared, first_command(prepared, runs)).config
         try:
-            return BegunRun(prepared, open_record(prepared, runs, resume, config, screen.note), config)
+            record = (
+                resumed_record(prepared, runs, config, screen.note)
+                if resume
+                else new_record(prepared, runs, prepared.recipe.name, run_facts(prepared), claimed=True)
+            )
+            return BegunRun(prepared, record, config)
         except (RunNameTaken, RunGoesOn):
             if resume:
                 raise
@@ -72,23 +81,12 @@ def first_command(prepared: Prepared, runs: Path) -> Command:
     return prepared.command(runs, uuid.uuid4().hex, 1, None)
 
 
-def open_record(
-    prepared: Prepared,
-    runs: Path,
-    resume: bool,
-    config: Mapping[str, object] = MappingProxyType({}),
-    notify: Callable[[str], None] = lambda _: None,
+def resumed_record(
+    prepared: Prepared, runs: Path, config: Mapping[str, object], notify: Callable[[str], None]
 ) -> RunRecord:
-    """Create the record of a new run, or open that of a run to resume, and select its checkpoint.
-
-    Raises:
-        RunNameTaken: If a new run's name is taken.
-        NpuRlError: If the run can't be resumed.
-    """
+    """Return the record of a run to resume, and select its checkpoint. Raises NpuRlError if it can't be resumed."""
     name = prepared.recipe.name
-    if not resume:
-        return new_record(prepared, runs, name, run_facts(prepared), claimed=True)
-    record = RunRecord.open(runs, name)
+    record = RunRecord.load(runs, name)
     before, now = record.facts.get("tree"), prepared.lock.tree
     if before != now:
         raise NpuRlError(

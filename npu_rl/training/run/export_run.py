@@ -12,6 +12,7 @@ from typing import Any
 from npu_rl.common.bounded import read_json
 from npu_rl.common.disk import alive, disk_errors, remove_tree, sync_folder, write_atomically
 from npu_rl.common.errors import NpuRlError, UsageError, WeightsError
+from npu_rl.training.record.recorded_run import recorded_run
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.record.saved_checkpoints.run_checkpoint import RunCheckpoint
 from npu_rl.weights.checkpoints.audit_weights import AuditOptions, audit_weights
@@ -154,6 +155,7 @@ def lock_digest(record: RunRecord) -> str | None:
 def _origin(options: ExportOptions) -> dict[str, Any]:
     """Return the facts that identify the origin of the weights."""
     record = options.checkpoint.record
+    ran = recorded_run(record.folder.parent, record.name).recipe_of_step(options.checkpoint.step)
     return {
         **made_by(),
         "command": options.command,
@@ -161,9 +163,9 @@ def _origin(options: ExportOptions) -> dict[str, Any]:
         "run_id": record.id,
         "step": options.checkpoint.step,
         "recipe": record.facts.get("recipe"),
-        "recipe_files": record.facts.get("recipe_files", {}),
-        "recipe_digest": record.facts.get("recipe_digest"),
-        "overrides": record.facts.get("overrides", []),
+        "recipe_files": ran.files,
+        "recipe_digest": ran.digest,
+        "overrides": list(ran.overrides),
         "manifest": record.facts.get("manifest"),
         "lock": lock_digest(record),
         "tree": record.facts.get("tree"),

@@ -12,11 +12,11 @@ from npu_rl.common.disk import disk_errors, remove_tree
 from npu_rl.common.errors import HostError
 from npu_rl.common.interpreter import Interpreter
 from npu_rl.common.process import run_quietly
-from npu_rl.common.python_roots import REHEARSAL
+from npu_rl.common.python_roots import INJECTED, REHEARSAL
 from npu_rl.recipes.recipe.schema import Recipe
 
 MAKER_MODULE = "npu_rl_make"
-MAKER_ENVIRONMENT = {"PYTHONPATH": str(REHEARSAL)}
+MAKER_ENVIRONMENT = {"PYTHONPATH": f"{INJECTED}{os.pathsep}{REHEARSAL}"}
 _DEPENDS_ON = ("torch", "numpy", "transformers", "tokenizers", "pyarrow")
 
 

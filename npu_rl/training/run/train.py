@@ -19,7 +19,6 @@ from npu_rl.recipes.recipe.dump_recipe import recipe_yaml
 from npu_rl.recipes.recipe.own_keys import can_resume
 from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.recipes.trainer_keys.plain_config import config_text, plain_config
-from npu_rl.training.browse.next_commands import resume_command
 from npu_rl.training.monitor.long_stage import long_stage
 from npu_rl.training.monitor.metrics import Point, rewards
 from npu_rl.training.monitor.missing_module import Stack
@@ -30,7 +29,8 @@ from npu_rl.training.monitor.steps_done import steps_done
 from npu_rl.training.monitor.watch import Limits, Watch
 from npu_rl.training.record.attempt import Attempt, write_json, write_private
 from npu_rl.training.record.lost_nodes import lost_nodes, lost_nodes_hint
-from npu_rl.training.record.recorded_run import recorded_run
+from npu_rl.training.record.recorded_attempt import recorded_attempt
+from npu_rl.training.record.recorded_run import recorded_run, resume_command
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.record.saved_checkpoints.no_checkpoint import no_checkpoint_reason
 from npu_rl.training.record.temporary_folders import folder_of, run_folder
@@ -38,6 +38,7 @@ from npu_rl.training.run import dry_run, node_reports, tiny_model
 from npu_rl.training.run.attempt_runner import AttemptResult, attempt_once, explain_attempt
 from npu_rl.training.run.begin_run import begin_run, first_command
 from npu_rl.training.run.prepare import Prepared, compose, runs_folder
+from npu_rl.training.run.recorded_facts import attempt_facts
 
 GOAL_WINDOW = 5  # last steps whose mean reward is compared with the goal
 
@@ -135,21 +136,40 @@ def train(
     screen: Screen,
     *,
     resume: bool = False,
+    ended_on: str | None = None,
     on_record: Callable[[RunRecord], None] = lambda _: None,
 ) -> TrainedRun:
     """Run the recipe to its end; with `resume`, from its newest checkpoint.
 
+    A new run that was refused before its trainer began leaves no record, and its name is free again.
+
     Args:
+        ended_on: Another host, where the user knows that the run to resume has ended.
         on_record: Called when the run has a record, before its attempt.
 
     Raises RunFailed if the trainer fails or misses the goal, RunStopped if the user or the system stops the run, and
     NpuRlError if the record exists or can't be continued.
     """
-    begun = begin_run(prepared, screen, resume=resume)
-    with begun.record.claim:
-        on_record(begun.record)
-        screen.note(f"Recorded in {begun.record.folder}")
-        return run_attempt(begun.prepared, begun.record, begun.config, screen, resume=resume)
+    begun = begin_run(prepared, screen, resume=resume, ended_on=ended_on)
+    record = begun.record
+    with record.claim:
+        on_record(record)
+        screen.note(f"Recorded in {record.folder}")
+        try:
+            return run_attempt(begun.prepared, record, begun.config, screen, resume=resume)
+        except (NpuRlError, OSError):
+            if not resume and _has_begun_nothing(record):
+                record.discard()
+                screen.note(
+                    f"Nothing was begun, so the record is removed, and the name {record.name} is free"
+                )
+            raise
+
+
+def _has_begun_nothing(record: RunRecord) -> bool:
+    """Return whether no attempt started the trainer."""
+    attempts = [recorded_attempt(attempt.folder) for attempt in record.attempts]
+    return all(attempt.refused or not attempt.started_driver for attempt in attempts)
 
 
 def run_attempt(
@@ -186,19 +206,17 @@ def run_attempt(
     environment = {**os.environ, **command.environment, **checks}
     secrets = prepared.secrets(environment)
     drift = prepared.drift
-    facts = {"proven": drift is None, **({"drift": drift.to_json()} if drift else {})}
     attempt = record.begin_attempt(
         command.argv,
         environment,
         {**host_facts.facts(), "environment": prepared.environment.to_json()},
         recipe_yaml(prepared.loaded),
         secrets=secrets,
-        details=facts,
+        details=attempt_facts(prepared),
     )
     try:
         if drift:
             drift.write(attempt.folder)
-            record.mark_unproven(masked_data(drift.to_json(), known=secrets))
         if record.unproven is not None:
             screen.note(f"UNPROVEN: {record.unproven}")
         write_json(attempt.folder / "composed.json", masked_data(composed, known=secrets))

@@ -42,11 +42,11 @@ def explained_while_running(record: RunRecord) -> Iterator[None]:
     try:
         yield
     except WeightsError as error:
-        if not record.goes_on:
+        if not record.is_locked:
             raise
         raise _while_running(record, error.what, error.where, error.why) from error
     except FileNotFoundError as error:
-        if not record.goes_on:
+        if not record.is_locked:
             raise
         what = f"A file of a checkpoint of run {record.name} is gone"
         raise _while_running(record, what, str(error.filename or record.checkpoints), None) from error
