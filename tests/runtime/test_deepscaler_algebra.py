@@ -10,9 +10,11 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from npu_rl.runtime.deepscaler import compute_score, compute_scores, pool, scores
@@ -35,30 +37,25 @@ def boxed(text: str) -> str:
     return rf"<think>well</think><answer>So it is \boxed{{{text}}}.</answer>"
 
 
-def on_path(folder: Path) -> str:
-    return os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
-
-
 def alive(pid: int) -> bool:
     """Whether the process runs: neither gone nor a zombie."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state not in "ZX"
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    return False
 
 
 def children(pid: int) -> set[int]:
     """The process's children, zombies too."""
-    found = set()
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            words = stat.read_text().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if int(words[1]) == pid:
-            found.add(int(stat.parent.name))
-    return found
+    with suppress(psutil.NoSuchProcess):
+        return {child.pid for child in psutil.Process(pid).children()}
+    return set()
+
+
+def server() -> int:
+    """The process that scores, which one answer that needs algebra starts."""
+    assert compute_score("deepscaler", boxed(r"2\sqrt2"), r"\sqrt8") == 1.0
+    assert pool._started
+    return pool._started.process.pid
 
 
 def until(condition: Any, what: str) -> None:
@@ -77,21 +74,16 @@ def _two_workers() -> Iterator[None]:
         pool.close()
 
 
+PAIRS = dict.fromkeys([*SAME, *SAME_BY_ALGEBRA], 1.0) | dict.fromkeys(
+    [*DIFFERENT, *DIFFERENT_BY_ALGEBRA, *HEDGED], 0.0
+)
+
+
 @pytest.mark.second
-def test_equal_by_algebra() -> None:
-    pairs = [*SAME, *SAME_BY_ALGEBRA]
-    found = compute_scores(
-        ["deepscaler"] * len(pairs), [boxed(g) for _, g in pairs], [r for r, _ in pairs], limit_s=10
-    )
-    assert [pair for pair, score in zip(pairs, found, strict=True) if score != 1.0] == []
-
-
-def test_not_equal_by_algebra() -> None:
-    pairs = [*DIFFERENT, *DIFFERENT_BY_ALGEBRA, *HEDGED]
-    found = compute_scores(
-        ["deepscaler"] * len(pairs), [boxed(g) for _, g in pairs], [r for r, _ in pairs], limit_s=10
-    )
-    assert [pair for pair, score in zip(pairs, found, strict=True) if score != 0.0] == []
+def test_pairs_by_algebra() -> None:
+    responses, rights = [boxed(given) for _, given in PAIRS], [right for right, _ in PAIRS]
+    found = compute_scores(["deepscaler"] * len(PAIRS), responses, rights, limit_s=10)
+    assert [pair for pair, score in zip(PAIRS, found, strict=True) if score != PAIRS[pair]] == []
 
 
 def test_the_answer_somewhere_is_worth_nothing() -> None:
@@ -121,8 +113,7 @@ def test_hostile_answers_cost_their_limit_and_nobody_else() -> None:
     late = {hostile for hostile, part in zip(HOSTILE, found[::2], strict=True) if part["limit"]}
     assert "9^{9^9}" in late
     assert [part["score"] for part in found[1::2]] == [1.0] * len(HOSTILE)
-    (server,) = [c for c in children(os.getpid()) if pool._started and c == pool._started.process.pid]
-    assert len(children(server)) <= 2
+    assert len(children(server())) <= 2
 
 
 def test_the_limit_is_cpu_time_and_the_kernels() -> None:
@@ -133,56 +124,45 @@ def test_the_limit_is_cpu_time_and_the_kernels() -> None:
     assert time.monotonic() - began < 60
 
 
-def test_a_megabyte_of_hostility() -> None:
-    for text in (
-        boxed("{" * 500_000 + "}" * 500_000),
-        r"\boxed{" * 150_000,
-        boxed("9^" * 500_000),
-        boxed("x+" * 500_000),
-    ):
-        assert compute_score("deepscaler", text, "5") == 0.0
-
-
 def test_the_format_variant(monkeypatch: pytest.MonkeyPatch) -> None:
-    good, bare, wrong = boxed("5"), r"\boxed{5}", boxed("6")
-    rights = ["5", "5", "5"]
-    assert compute_scores(["deepscaler"] * 3, [good, bare, wrong], rights, variant="format") == pytest.approx(
-        [1.0, 0.67, 0.33]
-    )
-    assert compute_scores(["deepscaler"] * 3, [good, bare, wrong], rights) == [1.0, 1.0, 0.0]
+    """By verl's names of the arguments (workers/reward_manager/batch.py of 55e3c5b), and by the environment."""
+    call: dict[str, Any] = {
+        "data_sources": ["deepscaler"] * 3,
+        "solution_strs": [boxed("5"), r"\boxed{5}", boxed("6")],
+        "ground_truths": ["5"] * 3,
+        "extra_infos": [None, {"index": 1}, None],
+    }
+    assert compute_scores(**call) == [1.0, 1.0, 0.0]
+    assert compute_scores(**call, variant="format") == pytest.approx([1.0, 0.67, 0.33])
     monkeypatch.setenv("NPU_RL_DEEPSCALER_VARIANT", "format")
-    assert compute_score("deepscaler", bare, "5") == pytest.approx(0.67)
-    assert compute_score("deepscaler", bare, "5", variant="accuracy") == 1.0
+    assert compute_scores(**call) == pytest.approx([1.0, 0.67, 0.33])
+    assert compute_scores(**call, variant="accuracy") == [1.0, 1.0, 0.0]
     with pytest.raises(ValueError, match="accuracy, format"):
-        compute_score("deepscaler", bare, "5", variant="acc")
+        compute_scores(**call, variant="acc")
 
 
-def test_right_answers_of_any_kind() -> None:
-    assert compute_score("deepscaler", boxed("5"), 5) == 1.0
-    assert compute_score("deepscaler", boxed("0.5"), 0.5) == 1.0
-    assert compute_score("deepscaler", boxed("5"), r"\boxed{5}") == 1.0
-    assert compute_score("deepscaler", boxed("5"), ["4", "5"]) == 1.0
-    assert compute_score("deepscaler", boxed(r"2\sqrt2"), ["4", r"\sqrt8"]) == 1.0
-    assert compute_score("deepscaler", boxed("5"), ["4", "6"]) == 0.0
-    assert compute_score("deepscaler", boxed("5"), []) == 0.0
-    assert compute_score("deepscaler", boxed("None"), None) == 0.0
+@pytest.mark.parametrize(
+    ("given", "right", "score"),
+    [
+        ("5", 5, 1.0), ("0.5", 0.5, 1.0), ("5", r"\boxed{5}", 1.0), ("5", ["4", "5"], 1.0),
+        (r"2\sqrt2", ["4", r"\sqrt8"], 1.0), ("5", ["4", "6"], 0.0), ("5", [], 0.0), ("None", None, 0.0),
+    ],
+)  # fmt: skip
+def test_right_answers_of_any_kind(given: str, right: Any, score: float) -> None:
+    assert compute_score("deepscaler", boxed(given), right) == score
+
+
+def test_calls_that_are_refused() -> None:
     with pytest.raises(ValueError, match="2 responses, but 1"):
         compute_scores(["deepscaler"] * 2, ["a", "b"], ["5"])
     with pytest.raises(ValueError, match="limit_s"):
         compute_score("deepscaler", boxed("5"), "5", limit_s=0)
-    assert compute_scores([], [], []) == []
-
-
-def test_the_batch_managers_call() -> None:
-    """verl/workers/reward_manager/batch.py of 55e3c5b: these names, and what the recipe adds."""
-    found = compute_scores(
-        data_sources=["deepscaler"] * 2,
-        solution_strs=[boxed("5"), boxed("6")],
-        ground_truths=["5", "5"],
-        extra_infos=[None, {"index": 1}],
-        variant="format",
-    )
-    assert found == pytest.approx([1.0, 0.33])
+    sources, answers = ["deepscaler", "openai/gsm8k", "aime", "openai/gsm8k"], [boxed("5")] * 4
+    with pytest.raises(ValueError, match=r"data source aime, openai/gsm8k: .*any_source: true"):
+        compute_scores(sources, answers, ["5"] * 4)
+    assert compute_scores(sources, answers, ["5", "5", "6", "5"], any_source=True) == [1.0, 1.0, 0.0, 1.0]
+    with pytest.raises(ValueError, match="and 2 more"):
+        compute_scores([f"d{n}" for n in range(7)], [boxed("5")] * 7, ["5"] * 7)
 
 
 @pytest.mark.second
@@ -201,38 +181,21 @@ def test_threads_share_the_workers() -> None:
     assert found == {number: float(bool(number % 3)) for number in range(2, 20)}
 
 
-@pytest.mark.second
-def test_a_server_that_is_killed_is_replaced() -> None:
-    assert compute_score("deepscaler", boxed(r"2\sqrt2"), r"\sqrt8") == 1.0
-    assert pool._started
-    first = pool._started.process
-    os.kill(first.pid, signal.SIGKILL)
-    assert compute_score("deepscaler", boxed(r"2\sqrt2"), r"\sqrt8") == 1.0
-    assert pool._started.process.pid != first.pid
-    assert first.pid not in children(os.getpid()), "a zombie is left"
-
-
-def test_workers_that_are_killed_are_replaced() -> None:
-    assert compute_score("deepscaler", boxed(r"2\sqrt2"), r"\sqrt8") == 1.0
-    assert pool._started
-    workers = children(pool._started.process.pid)
+def test_killed_processes_are_replaced_and_closing_leaves_none() -> None:
+    first = server()
+    os.kill(first, signal.SIGKILL)
+    second = server()
+    assert second != first and first not in children(os.getpid()), "a zombie is left"
+    workers = children(second)
     assert workers
     for worker in workers:
         os.kill(worker, signal.SIGKILL)
     until(lambda: not any(alive(worker) for worker in workers), "workers die")
-    found = compute_scores(["deepscaler"] * 3, [boxed(r"2\sqrt2")] * 3, [r"\sqrt8"] * 3)
-    assert found == [1.0] * 3
-    until(lambda: not workers & children(pool._started.process.pid), "no zombies")
-
-
-def test_closing_leaves_no_process() -> None:
-    assert compute_score("deepscaler", boxed(r"2\sqrt2"), r"\sqrt8") == 1.0
-    assert pool._started
-    server = pool._started.process.pid
-    everyone = {server, *children(server)}
+    assert compute_scores(["deepscaler"] * 3, [boxed(r"2\sqrt2")] * 3, [r"\sqrt8"] * 3) == [1.0] * 3
+    until(lambda: not workers & children(second), "no zombies")
+    everyone = {second, *children(second)}
     pool.close()
-    assert not any(alive(pid) for pid in everyone)
-    assert server not in children(os.getpid())
+    assert not any(alive(pid) for pid in everyone) and second not in children(os.getpid())
 
 
 def test_without_the_library_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,7 +234,7 @@ def parent(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[subproces
     with subprocess.Popen(
         [sys.executable, "-B", "-c", code],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": on_path(ROOT), "NPU_RL_DEEPSCALER_WORKERS": "2"},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "NPU_RL_DEEPSCALER_WORKERS": "2"},
     ) as process:  # fmt: skip
         yield process
         process.kill()
@@ -286,8 +249,8 @@ def parent(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[subproces
 @pytest.mark.second
 def test_children_end_with_their_parent(parent: subprocess.Popen[str], how: signal.Signals) -> None:
     assert parent.stdout
-    own, server = json.loads(parent.stdout.readline())
-    everyone = {server, *children(server)}
+    own, serving = json.loads(parent.stdout.readline())
+    everyone = {serving, *children(serving)}
     assert len(everyone) > 1
     os.kill(own, how)
     parent.wait(30)
@@ -311,16 +274,6 @@ def test_a_fork_has_processes_of_its_own(parent: subprocess.Popen[str]) -> None:
     until(lambda: not alive(forked[1]), "the fork's processes end")
 
 
-def test_another_data_source_is_refused_unless_asked_for() -> None:
-    sources = ["deepscaler", "openai/gsm8k", "aime", "openai/gsm8k"]
-    responses, rights = [boxed("5")] * 4, ["5", "5", "6", "5"]
-    with pytest.raises(ValueError, match=r"data source aime, openai/gsm8k: .*any_source: true"):
-        compute_scores(sources, responses, rights)
-    assert compute_scores(sources, responses, rights, any_source=True) == [1.0, 1.0, 0.0, 1.0]
-    with pytest.raises(ValueError, match="and 2 more"):
-        compute_scores([f"d{n}" for n in range(7)], [boxed("5")] * 7, ["5"] * 7)
-
-
 @pytest.mark.parametrize(("cores", "workers"), [(1, 1), (8, 8), (32, 32), (320, 32)])
 def test_there_is_a_worker_per_core(monkeypatch: pytest.MonkeyPatch, cores: int, workers: int) -> None:
     """Up to 32; a host of Atlas A3 has hundreds of cores."""
@@ -337,32 +290,8 @@ def test_from_a_process_pool(method: str) -> None:
     from concurrent.futures import ProcessPoolExecutor
 
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context(method)) as executor:
-        found = list(
-            executor.map(compute_score, ["deepscaler"] * 4, [boxed(r"2\sqrt2")] * 4, [r"\sqrt8"] * 3 + ["5"])
-        )
-    assert found == [1.0, 1.0, 1.0, 0.0]
-
-
-@pytest.mark.second
-def test_by_path_as_verl_loads_it(tmp_path: Path) -> None:
-    """`custom_reward_function.path`: the module gets the name custom_module, and no package."""
-    (tmp_path / "npu_rl_runtime").symlink_to(ROOT / "npu_rl" / "runtime")
-    code = (
-        "import importlib.util, sys\n"
-        "spec = importlib.util.spec_from_file_location('custom_module', sys.argv[1])\n"
-        "module = importlib.util.module_from_spec(spec)\n"
-        "sys.modules['custom_module'] = module\n"
-        "spec.loader.exec_module(module)\n"
-        "print(module.compute_scores(data_sources=['deepscaler'] * 2, solution_strs=[r'\\boxed{2\\sqrt2}', '5'],\n"
-        "      ground_truths=[r'\\sqrt8', '5'], extra_infos=[None, None]), module.compute_score.__module__)\n"
-    )
-    path = tmp_path / "npu_rl_runtime" / "rewards" / "deepscaler.py"
-    done = subprocess.run(
-        [sys.executable, "-B", "-c", code, str(path)],
-        capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": on_path(tmp_path)},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "[1.0, 0.0] npu_rl_runtime.deepscaler.score"
+        found = executor.map(compute_score, ["deepscaler"] * 2, [boxed(r"2\sqrt2")] * 2, [r"\sqrt8", "5"])
+        assert [*found] == [1.0, 0.0]
 
 
 def test_switch_and_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import re
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from npu_rl.runtime.deepscaler.boxed import keeps_format, last_boxed
@@ -12,41 +12,19 @@ from npu_rl.runtime.deepscaler.boxed import keeps_format, last_boxed
 UPSTREAM_FORMAT = re.compile(r"<think>.*</think>.*<answer>.*\\boxed\{.*\}.*</answer>", re.DOTALL)
 
 
-@pytest.mark.parametrize(
-    ("text", "content"),
-    [
-        (r"so \boxed{5}", "5"),
-        (r"\boxed{5} and then, no, \boxed{6}. Done", "6"),
-        (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
-        (r"\boxed{\frac{\sqrt{a_{1}}}{2}} ok } }", r"\frac{\sqrt{a_{1}}}{2}"),
-        (r"\boxed {5}", "5"),
-        ("\\boxed\n {5}", "5"),
-        (r"\boxed{}", ""),
-        (r"\boxed{5} then cut off \boxed{6", "5"),
-        (r"\boxed{5} then cut off \boxed{\frac{1}{2}", "5"),
-        (r"{ \boxed{5}", "5"),
-        (r"} \boxed{5}", "5"),
-        (r"\boxed{\boxed{5}}", "5"),
-        (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
-        (r"\boxed{a \} b}", r"a \} b"),
-        (r"\boxed{a \\}", r"a \\"),
-        (r"\boxed{三分之一 é 𝟙}", "三分之一 é 𝟙"),
-        ("\\boxed{a\nb}", "a\nb"),
-        ("5", None),
-        ("", None),
-        (r"\boxed", None),
-        (r"\boxed 5", None),
-        (r"\boxed5", None),
-        (r"\boxedtext{5}", None),
-        (r"\\boxed{5}", None),
-        (r"boxed{5}", None),
-        (r"\boxed{5", None),
-        (r"\boxed}5{", None),
-        (r"\boxed x {5}", None),
-    ],
-)
-def test_the_last_balanced_box(text: str, content: str | None) -> None:
-    assert last_boxed(text) == content
+BOXES = {
+    r"\boxed{5} and then, no, \boxed{6}. Done": "6",
+    r"\boxed{\frac{\sqrt{a_{1}}}{2}} ok } }": r"\frac{\sqrt{a_{1}}}{2}",
+    "\\boxed\n {5}": "5", r"\boxed{}": "", r"\boxed{5} then cut off \boxed{6": "5", r"} \boxed{5}": "5",
+    r"\boxed{5} then cut off \boxed{\frac{1}{2}": "5", r"{ \boxed{5}": "5", r"\boxed{\boxed{5}}": "5",
+    r"\boxed{\{1, 2\}}": r"\{1, 2\}", r"\boxed{a \} b}": r"a \} b", r"\boxed{a \\}": r"a \\", "\\boxed{é\n𝟙}": "é\n𝟙",
+    "5": None, "": None, r"\boxed": None, r"\boxed 5": None, r"\boxed5": None, r"\boxedtext{5}": None,
+    r"\\boxed{5}": None, "boxed{5}": None, r"\boxed{5": None, r"\boxed}5{": None, r"\boxed x {5}": None,
+}  # fmt: skip
+
+
+def test_the_last_balanced_box() -> None:
+    assert {text: last_boxed(text) for text in BOXES} == BOXES
 
 
 _plain = st.text(st.characters(exclude_characters="\\{}"), max_size=8)
@@ -85,27 +63,13 @@ def test_a_megabyte_is_read_once() -> None:
     assert time.process_time() - began < 60
 
 
-@given(
-    st.lists(
-        st.sampled_from(["<think>", "</think>", "<answer>", "\\boxed{", "}", "</answer>", "\n", " ", "5"]),
-        max_size=12,
-    ).map("".join)
-)
+FORMAT = ["<think>", "</think>", "<answer>", "\\boxed{", "}", "</answer>", "\n", " ", "5"]
+
+
+@given(st.lists(st.sampled_from(FORMAT), max_size=12).map("".join))
+@example("\n<think></think> so <answer>it is \\boxed{\\frac{1}{2}}.</answer> ")
+@example("<think>\\boxed{5}</think><answer>5</answer>")
+@example("well, <think>a</think><answer>\\boxed{5}</answer>")
+@example("<think>a</think><answer>\\boxed{5}</answer> and more")
 def test_the_format_is_the_recipes(text: str) -> None:
     assert keeps_format(text) == bool(UPSTREAM_FORMAT.fullmatch(text.strip()))
-
-
-@pytest.mark.parametrize(
-    ("text", "kept"),
-    [
-        ("<think>a</think><answer>\\boxed{5}</answer>", True),
-        ("\n<think></think> so <answer>it is \\boxed{\\frac{1}{2}}.</answer> ", True),
-        ("<think>a</think><answer>5</answer>", False),
-        ("<think>\\boxed{5}</think><answer>5</answer>", False),
-        ("<think>a</think><answer>\\boxed{5}</answer> and more", False),
-        ("well, <think>a</think><answer>\\boxed{5}</answer>", False),
-        ("<think>a<answer>\\boxed{5}</answer></think>", False),
-    ],
-)
-def test_the_format_by_example(text: str, kept: bool) -> None:
-    assert keeps_format(text) is kept

@@ -5,7 +5,6 @@ from __future__ import annotations
 from decimal import Decimal
 from fractions import Fraction
 
-import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -18,19 +17,10 @@ def judge(right: object, given: object) -> bool | None:
     return same_without_algebra(spelled(right), spelled(given))
 
 
-@pytest.mark.parametrize(("right", "given"), SAME)
-def test_equal(right: str, given: str) -> None:
-    assert judge(right, given) is (None if r"\frac{1}{-2}" in right else True)
-
-
-@pytest.mark.parametrize(("right", "given"), DIFFERENT)
-def test_not_equal(right: str, given: str) -> None:
-    assert judge(right, given) is not True
-
-
-@pytest.mark.parametrize(("right", "given"), HEDGED)
-def test_guesses_are_not_equal(right: str, given: str) -> None:
-    assert judge(right, given) is not True
+def test_pairs_without_algebra() -> None:
+    """Equality is found but for one that algebra has to judge; no other pair is taken for equal."""
+    assert [pair for pair in SAME if judge(*pair) is not True] == [(r"\frac{1}{-2}", "-0.5")]
+    assert [pair for pair in [*DIFFERENT, *HEDGED] if judge(*pair) is True] == []
 
 
 _ints = st.integers(-(10**12), 10**12)
@@ -41,20 +31,12 @@ def _written(value: Fraction) -> list[str]:
     sign, above, below = "-" if value < 0 else "", abs(value.numerator), value.denominator
     whole, rest = divmod(above, below)
     found = [
-        f"{sign}{above}/{below}",
-        rf"{sign}\frac{{{above}}}{{{below}}}",
-        rf"\dfrac{{{sign}{above}}}{{{below}}}",
-        rf"{sign}\frac{{{3 * above}}}{{{3 * below}}}",
-        rf" {sign} \left. {above} / {below} \right. ".replace(r"\left.", "").replace(r"\right.", ""),
-        rf"$ {sign}{above}/{below} $",
-    ]
+        f"{sign}{above}/{below}", rf"{sign}\frac{{{above}}}{{{below}}}", rf"\dfrac{{{sign}{above}}}{{{below}}}",
+        rf"{sign}\frac{{{3 * above}}}{{{3 * below}}}", rf"$ {sign}{above}/{below} $",
+    ]  # fmt: skip
     if below == 1:
-        found += [
-            f"{sign}{above}",
-            f"{sign}{above:,}",
-            f"{sign}{above}.00",
-            f"{sign}{above:,}".replace(",", "{,}"),
-        ]
+        thousands = f"{sign}{above:,}"
+        found += [f"{sign}{above}", thousands, f"{sign}{above}.00", thousands.replace(",", "{,}")]
     if rest and whole:
         found.append(rf"{sign}{whole}\frac{{{rest}}}{{{below}}}")
     return found
@@ -102,22 +84,11 @@ def test_what_is_read_as_a_number_is_finite_and_small(text: str) -> None:
     assert number is None or abs(number.value) < Fraction(10) ** 400
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "9^{9^{9^{9}}}",
-        "2^{9999999}",
-        "(10^{10})!!!",
-        "1" * 1000,
-        "x" * 2000 + "+1",
-        "{" * 500 + "5" + "}" * 500 + "+x",
-        "(" * 1_000_000,
-        "\\frac{" * 100_000,
-        "\\text{" * 100_000,
-        " " * 1_000_000,
-        "^ " * 300_000,
-        "\u221a(" * 300_000,
-    ],
-)
-def test_hopeless_ones_are_never_parsed(text: str) -> None:
-    assert judge("x+5", text) is False
+HOPELESS = [
+    "9^{9^{9^{9}}}", "2^{9999999}", "(10^{10})!!!", "1" * 1000, "x" * 2000 + "+1", "{" * 500 + "5" + "}" * 500 + "+x",
+    "(" * 1_000_000, "\\frac{" * 100_000, "\\text{" * 100_000, " " * 1_000_000, "^ " * 300_000, "\u221a(" * 300_000,
+]  # fmt: skip
+
+
+def test_hopeless_ones_are_never_parsed() -> None:
+    assert [text[:40] for text in HOPELESS if judge("x+5", text) is not False] == []

@@ -15,13 +15,8 @@ from tests.runtime.deepscaler_pairs import DIFFERENT, DIFFERENT_BY_ALGEBRA, HEDG
 pytest.importorskip("math_verify")
 latex2sympy: Any = pytest.importorskip("latex2sympy2_extended.latex2sympy2")
 
-TEXTS = sorted(
-    {
-        spelled(text)
-        for pair in [*SAME, *SAME_BY_ALGEBRA, *DIFFERENT, *DIFFERENT_BY_ALGEBRA, *HEDGED]
-        for text in pair
-    }
-)
+PAIRS = [*SAME, *SAME_BY_ALGEBRA, *DIFFERENT, *DIFFERENT_BY_ALGEBRA, *HEDGED]
+TEXTS = sorted({spelled(text) for pair in PAIRS for text in pair})
 ATOMS = st.sampled_from(["x", "y", "2", "17", r"\pi", "3.5", "i", "n", r"\infty"])
 
 
@@ -46,9 +41,8 @@ def larger(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 
 @pytest.mark.second
-@pytest.mark.parametrize("text", TEXTS)
-def test_it_reads_what_the_full_stage_reads(text: str) -> None:
-    assert parsed(text, fully=False) == parsed(text, fully=True)
+def test_it_reads_what_the_full_stage_reads() -> None:
+    assert [text for text in TEXTS if parsed(text, fully=False) != parsed(text, fully=True)] == []
 
 
 @pytest.mark.second

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -126,6 +127,36 @@ def exchanged(one: str, other: str) -> Callable[[Weights], Weights]:
 
 def left_out(name: str) -> Callable[[Weights], Weights]:
     return lambda weights: ((found, value) for found, value in weights if found != name)
+
+
+@pytest.mark.parametrize("build", ["build_on_fsdp", "build_on_megatron"])
+def test_the_standin_for_the_rollout_is_watched(
+    build: str, packages: Any, sync: Sync, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the sides that verl's worker has; the stand-in itself knows nothing of the check."""
+
+    class Manager:
+        rollout_model = sync.rollout
+        __enter__, __exit__ = Sync.load, Sync.__exit__
+        trainer, after, on_the_way = sync.trainer, staticmethod(sync.after), staticmethod(sync.on_the_way)
+        rollout = sync.rollout
+
+    module = SimpleNamespace(build_on_fsdp=lambda _: ("rollout", Manager()))
+    module.build_on_megatron = module.build_on_fsdp
+    packages("npu_rl_weight_sync.watched_syncs")._watch_standin(module)
+    asked: list[Any] = []
+    check = packages("npu_rl_weight_sync.sync_check")
+    for sides in ("fsdp_sides", "megatron_sides"):
+        monkeypatch.setattr(check, sides, lambda *given: asked.append(given) or sync.check.sides)
+    actor = SimpleNamespace(actor_module="chunks")
+    worker = SimpleNamespace(actor=actor, hf_config=1, actor_module_fsdp="module", actor_model_config=1)
+    _, manager = getattr(module, build)(worker)
+    with manager:
+        assert asked == [("module" if build.endswith("fsdp") else "chunks", 1, sync.rollout)]
+    sync.rollout.state_dict()[O_PROJ].zero_()
+    Manager.on_the_way = staticmethod(left_out(O_PROJ))
+    with pytest.raises(RuntimeError, match=f"{O_PROJ}: zeros, not sent to this rank"), manager:
+        pass
 
 
 ON_THE_WAY = {

@@ -149,7 +149,7 @@ def test_every_op_is_called_where_its_result_is_looked_at(torch_npu: ModuleType)
         for function in ast.walk(ast.parse(file.read_text())):
             if isinstance(function, ast.FunctionDef) and function.name.startswith("test_"):
                 compared |= _ops_compared_in(function)
-    assert len(OPS) > 30
+    assert len(OPS) > 14
     assert set(OPS) - compared == set()
 
 
@@ -305,7 +305,7 @@ if sys.argv[1] == "fork":
         sys.exit()
     os.wait()
 if sys.argv[1] == "killed":
-    torch_npu.npu_fast_gelu(x)
+    torch_npu.npu_format_cast(x, 2)
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -315,7 +315,7 @@ if sys.argv[1] == "killed":
     [
         ("plain", 1, 3, {}),
         ("fork", 2, 4, {}),  # a fork counts for itself
-        ("killed", 1, 3, {"torch_npu.npu_fast_gelu": 1}),  # Ray ends its workers with SIGKILL
+        ("killed", 1, 3, {"torch_npu.npu_format_cast": 1}),  # Ray ends its workers with SIGKILL
     ],
 )
 def test_calls_are_counted_by_name_after_a_fork_and_a_kill(

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from npu_rl_standins.unsupported import NoCpuVersion, UnsupportedArgument
 from npu_rl_standins.used import count
-from torch_npu.ops import attention_grad, moe_tokens, optimizer, rotary
+from torch_npu.ops import moe_tokens, optimizer, rotary
 from torch_npu.ops.matmul import group_ends, matmul_by_inner, matmul_by_rows
 from torch_npu.registry import wide
 
@@ -136,30 +136,6 @@ def npu_matmul_add_fp32(grad_output: torch.Tensor, total_input: torch.Tensor, gr
 _op(inspect.unwrap(moe_tokens.npu_moe_token_permute))
 _op(inspect.unwrap(moe_tokens.npu_moe_token_unpermute))
 _op(inspect.unwrap(rotary.npu_rotary_position_embedding))
-
-
-@_op
-def npu_ring_attention_update(
-    prev_attn_out: torch.Tensor,
-    prev_softmax_max: torch.Tensor,
-    prev_softmax_sum: torch.Tensor,
-    cur_attn_out: torch.Tensor,
-    cur_softmax_max: torch.Tensor,
-    cur_softmax_sum: torch.Tensor,
-    actual_seq_qlen: Any = None,
-    layout: str = "SBH",
-) -> Any:
-    """Join attention over two sets of keys, as torch_npu.npu_ring_attention_update does."""
-    return inspect.unwrap(attention_grad.npu_ring_attention_update)(
-        prev_attn_out,
-        prev_softmax_max,
-        prev_softmax_sum,
-        cur_attn_out,
-        cur_softmax_max,
-        cur_softmax_sum,
-        actual_seq_qlen=actual_seq_qlen,
-        input_layout=layout,
-    )
 
 
 @_op

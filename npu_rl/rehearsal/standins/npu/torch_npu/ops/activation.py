@@ -20,10 +20,3 @@ def npu_swiglu(self: torch.Tensor, dim: int = -1) -> torch.Tensor:
         )
     gate, up = wide(self).chunk(2, dim)
     return (F.silu(gate) * up).to(self.dtype)
-
-
-@op
-def npu_fast_gelu(self: torch.Tensor) -> torch.Tensor:
-    """The approximation of gelu, x * sigmoid(1.702 x). Differentiable. Source: op-plugin npu_fast_gelu."""
-    x = wide(self)
-    return (x * torch.sigmoid(1.702 * x)).to(self.dtype)

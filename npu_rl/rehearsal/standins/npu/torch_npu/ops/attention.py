@@ -76,7 +76,8 @@ def npu_fusion_attention(
     if input_layout == "TND":
         ends_q = layouts.sequence_ends(name, "actual_seq_qlen", actual_seq_qlen, query.shape[0])
         ends_kv = layouts.sequence_ends(name, "actual_seq_kvlen", actual_seq_kvlen, key.shape[0])
-        check_sequences(name, ends_q, ends_kv)
+        if len(ends_q) != len(ends_kv):
+            raise ValueError(f"torch_npu.{name}: {len(ends_q)} sequences of queries, {len(ends_kv)} of keys")
         triples = zip(
             layouts.cut(query, ends_q), layouts.cut(key, ends_kv), layouts.cut(value, ends_kv), strict=True
         )
@@ -89,59 +90,32 @@ def npu_fusion_attention(
             for i in (1, 2)
         )
     else:
-        q, k, v = blocks(input_layout, query, key, value, head_num)
+        q = layouts.to_bnsd(input_layout, query, head_num)
+        kv_heads = layouts.heads_of(input_layout, key, q.shape[-1])
+        k, v = (layouts.to_bnsd(input_layout, x, kv_heads) for x in (key, value))
         out, largest, total = _attend(name, q, k, v, scale, masking)
         out = layouts.from_bnsd(input_layout, out)
     return out.to(query.dtype), largest, total, query.new_empty(0), 0, 0, 0
 
 
-def blocks(
-    layout: str, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, heads: int
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return query, key and value of a dense layout as (B, N, S, D)."""
-    q = layouts.to_bnsd(layout, query, heads)
-    kv_heads = layouts.heads_of(layout, key, q.shape[-1])
-    return q, layouts.to_bnsd(layout, key, kv_heads), layouts.to_bnsd(layout, value, kv_heads)
-
-
-def check_sequences(name: str, ends_q: list[int], ends_kv: list[int]) -> None:
-    """Raise ValueError unless queries and keys have the same number of sequences."""
-    if len(ends_q) != len(ends_kv):
-        raise ValueError(f"torch_npu.{name}: {len(ends_q)} sequences of queries, {len(ends_kv)} of keys")
-
-
-def scores(
-    name: str, q: torch.Tensor, k: torch.Tensor, scale: float, hide: torch.Tensor | None
-) -> torch.Tensor:
-    """Return scale * q @ k^T as (B, N, Sq, Sk), minus infinity for keys that are not seen; k's heads are repeated."""
-    if q.shape[1] % k.shape[1] or q.shape[-1] != k.shape[-1]:
-        raise ValueError(f"torch_npu.{name}: query {tuple(q.shape)} and key {tuple(k.shape)} as (B, N, S, D)")
-    result = wide(q) @ wide(per_query_head(k, q)).transpose(-1, -2) * scale
-    return result if hide is None else result.masked_fill(hide, float("-inf"))
-
-
-def per_query_head(x: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
-    """Return keys or values with each head repeated for the query heads that share it."""
-    return x.repeat_interleave(q.shape[1] // x.shape[1], 1)
-
-
 def _attend(
-    name: str,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    scale: float,
-    masking: Masking,
+    name: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, masking: Masking
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the result (B, N, Sq, Dv) in the wide type, and each row's maximum and sum as (B, N, Sq, 8)."""
+    if q.shape[1] % k.shape[1] or q.shape[-1] != k.shape[-1]:
+        raise ValueError(f"torch_npu.{name}: query {tuple(q.shape)} and key {tuple(k.shape)} as (B, N, S, D)")
+    shared = q.shape[1] // k.shape[1]  # query heads of a key head
+    keys, values = (wide(x.repeat_interleave(shared, 1)) for x in (k, v))
+    weights = wide(q) @ keys.transpose(-1, -2) * scale
     hide = hidden(name, masking, q.shape[2], k.shape[2])
-    weights = scores(name, q, k, scale, hide)
+    if hide is not None:
+        weights = weights.masked_fill(hide, float("-inf"))
     if not weights.shape[-1]:
         nothing = weights.new_zeros(*weights.shape[:-1], 1)
-        return weights @ wide(per_query_head(v, q)), *(layouts.repeat_statistic(nothing) for _ in range(2))
+        return weights @ values, *(layouts.repeat_statistic(nothing) for _ in range(2))
     largest = weights.detach().amax(-1, keepdim=True)
     largest = largest.masked_fill(largest.isinf(), 0.0)
     weights = (weights - largest).exp()
     total = weights.sum(-1, keepdim=True)
-    out = weights / total.masked_fill(total == 0, 1.0) @ wide(per_query_head(v, q))
+    out = weights / total.masked_fill(total == 0, 1.0) @ values
     return out, layouts.repeat_statistic(largest.float()), layouts.repeat_statistic(total.float())

@@ -87,17 +87,3 @@ def join_statistics(parts: Sequence[torch.Tensor], tokens: int, heads: int, as_t
     flat = torch.cat([part.reshape(-1, _REPEATED) for part in ordered] or [torch.zeros(0, _REPEATED)])
     left = tokens * heads - flat.shape[0]
     return torch.cat((flat, flat.new_zeros(left, _REPEATED))).view(tokens, heads, _REPEATED)
-
-
-def cut_statistics(statistic: torch.Tensor, ends: Sequence[int], as_tnd: bool) -> list[torch.Tensor]:
-    """Return (1, N, S, 1) for each sequence, the inverse of join_statistics."""
-    heads, flat = statistic.shape[1], statistic.reshape(-1, _REPEATED)[:, :1]
-    starts = [0, *ends]
-    parts = []
-    for start, end in zip(starts, ends, strict=False):
-        rows = flat[start * heads : end * heads]
-        part = (
-            rows.view(end - start, heads, 1).transpose(0, 1) if as_tnd else rows.view(heads, end - start, 1)
-        )
-        parts.append(part.unsqueeze(0))
-    return parts

@@ -13,7 +13,7 @@ from npu_rl_standins.unsupported import UnsupportedArgument
 from ..missing import refuse
 from ..registry import op, wide
 
-_NO_GROUPS, _ROWS, _INNER = -1, 0, 2
+_ROWS = 0
 
 
 def group_ends(name: str, group_list: Any, group_list_type: int, length: int) -> list[int]:
@@ -74,20 +74,18 @@ def npu_grouped_matmul(
     tuning_config: Any = None,
     output_dtype: Any = None,
 ) -> list[torch.Tensor]:
-    """Matrix product x_i @ weight_i + bias_i for each group i.
+    """Matrix product x[group] @ weight for each group of rows, as patched models of transformers ask for it.
 
-    Differentiable. Not supported: quantisation, activations.
-    Source: op-plugin docs; callers in vllm_ascend/ops/fused_moe.py@v0.9.1rc2.
+    Differentiable. Not supported: bias, quantisation, activations, groups of another dimension, a result per group.
+    Source: op-plugin docs; caller modeling_qwen3_moe.py after verl_npu 2.3.0.
 
     Args:
-        x: For group_type -1 one tensor per group, else one (M, K).
-        weight: For group_type -1 one tensor per group; for 0 one (E, K, N) or E of (K, N); for 2 one (K, N).
-        bias: One (E, N), or one (N,) per group.
+        x: One (M, K).
+        weight: One (E, K, N).
         group_list: Ends (group_list_type 0) or sizes (1) of the groups.
-        split_item: 0 or 1 for a list with a tensor per group, 2 or 3 for a list with one tensor, in which rows after
-            the last group are zero (the NPU leaves them as they are).
-        group_type: -1 for pairs of x and weight; 0 if the rows of x are divided; 2 if the inner dimension is divided,
-            for a result of (E, M, N); None for 0 with a group_list, else -1.
+        split_item: 2 or 3 for a list with one tensor, in which rows after the last group are zero (the NPU leaves them
+            as they are).
+        group_type: 0, the rows of x are divided.
     """
     name = "npu_grouped_matmul"
     refuse(
@@ -99,40 +97,19 @@ def npu_grouped_matmul(
     refuse(
         name, activation_quant_scale=activation_quant_scale, activation_quant_offset=activation_quant_offset
     )
-    refuse(name, output_dtype=output_dtype)
-    kind = group_type if group_type is not None else _NO_GROUPS if group_list is None else _ROWS
-    if kind == _NO_GROUPS:
-        parts = [product(a, b) for a, b in zip(x, weight, strict=True)]
-        rows = sum(part.shape[0] for part in parts)
-    elif kind == _ROWS:
-        rows = _single(name, "x", x).shape[0]
-        weights = list(weight[0]) if len(weight) == 1 and weight[0].dim() == 3 else list(weight)
-        ends = group_ends(name, group_list, group_list_type or 0, rows)
-        if len(ends) != len(weights):
-            raise ValueError(f"torch_npu.{name}: {len(ends)} groups and {len(weights)} weights")
-        parts = matmul_by_rows(x[0], weights, ends)
-    elif kind == _INNER:
-        inner = _single(name, "x", x).shape[1]
-        ends = group_ends(name, group_list, group_list_type or 0, inner)
-        return [torch.stack(matmul_by_inner(x[0], _single(name, "weight", weight), ends))]
-    else:
+    refuse(name, bias=bias, output_dtype=output_dtype)
+    if group_type != _ROWS:
         raise UnsupportedArgument(f"torch_npu.{name}", "group_type", group_type)
-    if bias is not None:
-        parts = [part + b.to(part.dtype) for part, b in zip(parts, _per_group(bias, len(parts)), strict=True)]
-    if split_item in (0, 1, None):
-        return parts
-    whole = torch.cat(parts)
-    left = rows - whole.shape[0]
-    return [torch.cat((whole, whole.new_zeros(left, whole.shape[1]))) if left else whole]
-
-
-def _per_group(bias: Sequence[torch.Tensor], groups: int) -> list[torch.Tensor]:
-    return list(bias[0]) if len(bias) == 1 and bias[0].dim() == 2 and groups > 1 else list(bias)
-
-
-def _single(name: str, argument: str, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    if len(tensors) != 1:
-        raise UnsupportedArgument(
-            f"torch_npu.{name}", argument, list(tensors), f"{len(tensors)} tensors with this group_type"
-        )
-    return tensors[0]
+    if split_item not in (2, 3):
+        raise UnsupportedArgument(f"torch_npu.{name}", "split_item", split_item)
+    for argument, tensors in (("x", x), ("weight", weight)):
+        if len(tensors) != 1:
+            raise UnsupportedArgument(
+                f"torch_npu.{name}", argument, list(tensors), f"{len(tensors)} tensors with this group_type"
+            )
+    rows, weights = x[0].shape[0], list(weight[0])
+    ends = group_ends(name, group_list, group_list_type or 0, rows)
+    if len(ends) != len(weights):
+        raise ValueError(f"torch_npu.{name}: {len(ends)} groups and {len(weights)} weights")
+    whole = torch.cat(matmul_by_rows(x[0], weights, ends))
+    return [torch.cat((whole, whole.new_zeros(rows - whole.shape[0], whole.shape[1])))]

@@ -76,23 +76,17 @@ def npu_moe_token_permute_with_routing_map(
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
     """Tokens (T, H) ordered by expert, for routing_map (T, E): bool or int8, 1 where an expert is chosen.
 
-    Without drop_and_pad every token has to have num_out_tokens / T experts. With it, each expert gets num_out_tokens /
-    E tokens, those that chose it first. Differentiable in tokens and probs.
+    Every token has to have num_out_tokens / T experts. Differentiable in tokens and probs. Not supported: drop_and_pad.
     Source: op-plugin test_npu_moe_token_permute_with_routing_map.py; caller
     mindspeed/te/pytorch/permutation.py@7ff818c.
 
     Returns:
-        The tokens; probs (T, E) in the same order, or None; where each (token, expert) went, int32, or with
-        drop_and_pad the numbers of the tokens.
+        The tokens; probs (T, E) in the same order, or None; where each (token, expert) went, int32.
     """
-    count, experts = routing_map.shape
+    refuse("npu_moe_token_permute_with_routing_map", drop_and_pad=drop_and_pad)
+    count = routing_map.shape[0]
     wanted = tokens.shape[0] if num_out_tokens is None else num_out_tokens
     chosen = _chosen(routing_map)
-    if drop_and_pad:
-        order = chosen.int().argsort(dim=-1, descending=True, stable=True)[:, : wanted // experts]
-        permuted_probs = None if probs is None else probs.T.gather(1, order).flatten()
-        numbers = order.flatten()
-        return tokens.index_select(0, numbers), permuted_probs, numbers.int()
     numbers = chosen.nonzero()[:, 1]
     if numbers.numel() != wanted // count * count:
         raise ValueError(
@@ -115,21 +109,16 @@ def npu_moe_token_permute_with_routing_map_grad(
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Gradients of tokens (T, H) and, given probs_grad, of probs (T, E).
 
-    The op is npu_moe_token_permute_with_routing_map. Source: caller mindspeed/te/pytorch/permutation.py@7ff818c.
+    The op is npu_moe_token_permute_with_routing_map. Not supported: drop_and_pad.
+    Source: caller mindspeed/te/pytorch/permutation.py@7ff818c.
     """
+    refuse("npu_moe_token_permute_with_routing_map_grad", drop_and_pad=drop_and_pad)
     gradient, index = wide(permuted_token_out_grad), sorted_indices.long()
-    if drop_and_pad:
-        of_tokens = gradient.new_zeros(tokens_num, gradient.shape[1]).index_add(0, index, gradient)
-        of_probs = None
-        if probs_grad is not None:
-            of_probs = probs_grad.new_zeros(experts_num, tokens_num)
-            of_probs = of_probs.scatter(1, index.view(experts_num, -1), probs_grad.view(experts_num, -1)).T
-    else:
-        of_tokens = gradient.index_select(0, index).unflatten(0, (tokens_num, -1)).sum(1)
-        of_probs = None
-        if probs_grad is not None:
-            of_probs = probs_grad.new_zeros(experts_num, tokens_num)
-            of_probs = of_probs.masked_scatter(_chosen(routing_map), probs_grad).T
+    of_tokens = gradient.index_select(0, index).unflatten(0, (tokens_num, -1)).sum(1)
+    of_probs = None
+    if probs_grad is not None:
+        of_probs = probs_grad.new_zeros(experts_num, tokens_num)
+        of_probs = of_probs.masked_scatter(_chosen(routing_map), probs_grad).T
     return of_tokens.to(permuted_token_out_grad.dtype), of_probs
 
 
@@ -146,22 +135,13 @@ def _npu_moe_token_unpermute_with_routing_map(
     """Tokens in their first order, restore_shape (T, H), each the sum over its experts, with weights probs (T, E).
 
     sorted_indices is the third result of npu_moe_token_permute_with_routing_map. Differentiable in permuted_tokens and
-    probs. Source: op-plugin test_npu_moe_token_unpermute_with_routing_map.py.
+    probs. Not supported: drop_and_pad. Source: op-plugin test_npu_moe_token_unpermute_with_routing_map.py.
 
     Returns:
-        The tokens; with drop_and_pad the order of the permuted tokens by token number and those numbers, else
-        sorted_indices twice (an NPU returns nothing meaningful there); the weights that were used.
+        The tokens; sorted_indices twice (an NPU returns nothing meaningful there); the weights that were used.
     """
-    rows = wide(permuted_tokens)
-    if drop_and_pad:
-        by_token = sorted_indices.argsort(stable=True)
-        used = None
-        if probs is not None:
-            used = probs.T.gather(1, sorted_indices.long().view(probs.shape[1], -1)).flatten()
-            rows = rows * wide(used).unsqueeze(1)
-        whole = rows.new_zeros(*restore_shape).index_add(0, sorted_indices.long(), rows)
-        return whole.to(permuted_tokens.dtype), by_token.int(), sorted_indices[by_token], used
-    rows = rows.index_select(0, sorted_indices.long()).unflatten(0, (restore_shape[0], -1))
+    refuse("npu_moe_token_unpermute_with_routing_map", drop_and_pad=drop_and_pad)
+    rows = wide(permuted_tokens).index_select(0, sorted_indices.long()).unflatten(0, (restore_shape[0], -1))
     used = None
     if probs is not None and routing_map is not None:
         used = probs.masked_select(routing_map.bool())
@@ -208,29 +188,19 @@ def npu_moe_token_unpermute_with_routing_map_grad(
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Gradients of permuted_tokens and, given probs, of probs.
 
-    The op is _npu_moe_token_unpermute_with_routing_map; out_index and permuted_token_id are its second and third
-    results with drop_and_pad, else both are sorted_indices. Source: caller
-    mindspeed/te/pytorch/permutation.py@7ff818c.
+    The op is _npu_moe_token_unpermute_with_routing_map; out_index and permuted_token_id are sorted_indices. Not
+    supported: drop_and_pad. Source: caller mindspeed/te/pytorch/permutation.py@7ff818c.
     """
+    refuse("npu_moe_token_unpermute_with_routing_map_grad", drop_and_pad=drop_and_pad)
     upstream = wide(unpermuted_tokens_grad)
     places = out_index.long()
-    if drop_and_pad:
-        owners = permuted_token_id.long()
-    else:
-        owners = torch.arange(restore_shape[0]).repeat_interleave(places.numel() // restore_shape[0])
+    owners = torch.arange(restore_shape[0]).repeat_interleave(places.numel() // restore_shape[0])
     of_rows = upstream.index_select(0, owners)
     of_probs = None
     if probs is not None and permuted_tokens is not None and routing_map is not None:
         products = (of_rows * wide(permuted_tokens).index_select(0, places)).sum(-1)
-        of_probs = upstream.new_zeros(probs.shape)
-        if drop_and_pad:
-            experts = places // (places.numel() // probs.shape[1])
-            weights = wide(probs)[owners, experts]
-            of_probs = of_probs.index_put((owners, experts), products, accumulate=True)
-        else:
-            weights = wide(probs).masked_select(routing_map.bool())
-            of_probs = of_probs.masked_scatter(routing_map.bool(), products)
-        of_rows = of_rows * weights.unsqueeze(1)
+        of_probs = upstream.new_zeros(probs.shape).masked_scatter(routing_map.bool(), products)
         of_probs = of_probs.to(unpermuted_tokens_grad.dtype)
+        of_rows = of_rows * wide(probs).masked_select(routing_map.bool()).unsqueeze(1)
     of_permuted = torch.empty_like(of_rows).index_copy(0, places, of_rows)
     return of_permuted.to(unpermuted_tokens_grad.dtype), of_probs

@@ -26,21 +26,3 @@ def npu_rms_norm(
     x = wide(self)
     rstd = torch.rsqrt(x.square().mean(dims, keepdim=True) + epsilon)
     return (x * rstd * wide(gamma)).to(self.dtype), rstd.detach()
-
-
-@op
-def npu_add_rms_norm(
-    x1: torch.Tensor, x2: torch.Tensor, gamma: torch.Tensor, epsilon: float = 1e-6
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The RMS norm of x1 + x2 over the last dimensions, those of `gamma`.
-
-    x1 and x2 are (..., *gamma.shape) of one type. The sum is rounded to x1's type before it is returned, but not
-    before it is normed. Source: op-plugin test_npu_add_rms_norm.py; caller vllm_ascend/ops/layernorm.py@v0.9.1rc2.
-
-    Returns:
-        The norm, 1/rms (float32), and the sum, which is the next residual.
-    """
-    dims = tuple(range(-gamma.dim(), 0))
-    x = wide(x1) + wide(x2)
-    rstd = torch.rsqrt(x.square().mean(dims, keepdim=True) + epsilon)
-    return (x * rstd * wide(gamma)).to(x1.dtype), rstd.detach(), x.to(x1.dtype)

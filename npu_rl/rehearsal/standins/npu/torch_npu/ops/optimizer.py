@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from ..missing import refuse
 from ..registry import op, wide
 
 
@@ -27,25 +28,20 @@ def npu_apply_adam_w(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """One AdamW step on out = (parameter, first moment, second moment), **in place**, which are also returned.
 
-    Source: op-plugin test_npu_apply_adam_w.py; caller mindspeed/optimizer/adamw.py@dc83a03.
+    Not supported: amsgrad. Source: op-plugin test_npu_apply_adam_w.py; caller mindspeed/optimizer/adamw.py@dc83a03.
 
     Args:
         beta1_power: beta1 ** (step - 1); scalars are numbers or tensors with one entry.
         beta2_power: beta2 ** (step - 1).
-        max_grad_norm: With amsgrad, the largest second moment so far; it is only read.
     """
-    if amsgrad and max_grad_norm is None:
-        raise ValueError("torch_npu.npu_apply_adam_w: amsgrad needs max_grad_norm")
+    refuse("npu_apply_adam_w", amsgrad=amsgrad, max_grad_norm=max_grad_norm)
     parameter, first, second = out
     gradient = -wide(grad) if maximize else wide(grad)
     with torch.no_grad():
         new_first = wide(first) * beta1 + gradient * (1 - beta1)
         new_second = wide(second) * beta2 + gradient.square() * (1 - beta2)
-        largest = new_second
-        if amsgrad and max_grad_norm is not None:
-            largest = torch.maximum(wide(max_grad_norm), new_second)
         step = new_first / (1 - beta1_power * beta1)
-        size = (largest / (1 - beta2_power * beta2)).sqrt() + epsilon
+        size = (new_second / (1 - beta2_power * beta2)).sqrt() + epsilon
         parameter.copy_(wide(parameter) * (1 - lr * weight_decay) - lr * step / size)
         first.copy_(new_first)
         second.copy_(new_second)

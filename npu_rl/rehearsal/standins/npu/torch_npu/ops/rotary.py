@@ -26,11 +26,6 @@ def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, by_pairs: bool
     return (wide(x) * wide(cos) + turned * wide(sin)).to(x.dtype)
 
 
-def pairs_to_halves(x: torch.Tensor) -> torch.Tensor:
-    """Return (x0, x2, ..., x1, x3, ...); DeepSeek's checkpoints keep rotary pairs side by side."""
-    return torch.cat((x[..., ::2], x[..., 1::2]), -1)
-
-
 @op
 def npu_rotary_mul(
     self: torch.Tensor,
@@ -80,66 +75,3 @@ def _rotary(name: str, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, by
             f"got {x.shape[-1]} and {cos.shape[-1]}"
         )
     return rotate(x, cos, sin, by_pairs)
-
-
-@op
-def npu_interleave_rope(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Rotary embedding of pairs kept side by side; the result has its halves apart.
-
-    x is (B, N, S, D), cos and sin are (B, 1, S or 1, D). The NPU requires D = 64; here any even D is possible.
-    Source: op-plugin docs; caller vllm_ascend/attention/mla_v1.py@v0.9.1rc2.
-    """
-    return rotate(pairs_to_halves(x), cos, sin, by_pairs=False)
-
-
-@op
-def npu_apply_rotary_pos_emb(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    cos: torch.Tensor,
-    sin: torch.Tensor,
-    layout: str = "BSND",
-    rotary_mode: str = "half",
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rotary embedding of query and key **in place**, which are also returned.
-
-    query is (B, S, N, D), key (B, S, Nk, D), cos and sin (B, S, 1, D). Only layout BSND and rotary_mode "half" are
-    supported. Source: op-plugin test_npu_apply_rotary_pos_emb.py; caller
-    vllm_ascend/ops/rotary_embedding.py@v0.9.1rc2, which ignores the returned tensors.
-    """
-    if layout != "BSND":
-        raise UnsupportedArgument("torch_npu.npu_apply_rotary_pos_emb", "layout", layout)
-    if rotary_mode != "half":
-        raise UnsupportedArgument("torch_npu.npu_apply_rotary_pos_emb", "rotary_mode", rotary_mode)
-    for x in (query, key):
-        x.copy_(rotate(x, cos, sin, by_pairs=False))
-    return query, key
-
-
-@op
-def _npu_rotary_embedding(
-    positions: torch.Tensor,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    head_size: int,
-    cos_sin_cache: torch.Tensor,
-    is_neox: bool,
-) -> None:
-    """Rotary embedding of vLLM, of query (T, N * head_size) and key (T, Nk * head_size), **in place**.
-
-    Source: op-plugin test_atb_rope.py.
-
-    Args:
-        positions: (T,).
-        cos_sin_cache: (positions, R): R/2 cosines, then R/2 sines, for the first R entries of each head.
-        is_neox: Whether entry i is paired with i + R/2; else neighbours are paired.
-    """
-    cos, sin = cos_sin_cache[positions.flatten().long()].unsqueeze(1).chunk(2, -1)
-    rotated = 2 * cos.shape[-1]
-    if is_neox:
-        cos, sin = torch.cat((cos, cos), -1), torch.cat((sin, sin), -1)
-    else:
-        cos, sin = cos.repeat_interleave(2, -1), sin.repeat_interleave(2, -1)
-    for x in (query, key):
-        heads = x.view(x.shape[0], -1, head_size)[..., :rotated]
-        heads.copy_(rotate(heads, cos, sin, by_pairs=not is_neox))
