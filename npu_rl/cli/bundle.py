@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,12 +11,6 @@ from npu_rl.cli.command_group import examples, group
 from npu_rl.cli.options import Jobs, Json, Offline, Rewrite, manifest_names, network
 from npu_rl.cli.progress import Fetches
 from npu_rl.cli.show import STARTS_OVER, amount, if_interrupted, print_json, say
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from npu_rl.stack.manifest.load_manifest import LoadedManifest
-    from npu_rl.stack.pylocks.pylock_targets import Target
 
 app = group("Set up hosts without a network.", {"create": "bundle:create"})
 
@@ -69,11 +63,14 @@ def create(
     from npu_rl.stack.bundles.bundled_packages import add_program
     from npu_rl.stack.bundles.create_bundle import OrderedManifest, create_bundle
     from npu_rl.stack.manifest.load_manifest import load_manifest
+    from npu_rl.stack.pylocks.pylock_targets import choose_targets, targets
 
     ordered = []
     for named in manifests:
         loaded = load_manifest(named)
-        ordered.append(OrderedManifest(named, loaded, _targets(loaded, python or [None], platform or [None])))
+        known = targets(loaded.manifest.device, loaded.manifest.host.python)
+        wanted = choose_targets(known, python, platform, ("--python", "--platform"))
+        ordered.append(OrderedManifest(named, loaded, wanted))
     place = user_path(output, "--output")
     if_interrupted(STARTS_OVER)
     with Fetches() as shown:
@@ -88,14 +85,3 @@ def create(
     say("On a host with Python, tar and git:")
     for line in start:
         say(line)
-
-
-def _targets(
-    loaded: LoadedManifest, pythons: Sequence[str | None], machines: Sequence[str | None]
-) -> list[Target]:
-    from npu_rl.stack.pylocks.pylock_targets import choose_target, targets
-
-    known = targets(loaded.manifest.device, loaded.manifest.host.python)
-    options = ("--python", "--platform")
-    found = [choose_target(known, python, machine, options) for python in pythons for machine in machines]
-    return list(dict.fromkeys(found))

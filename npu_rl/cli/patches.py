@@ -190,9 +190,12 @@ def _against(name: str | None) -> Iterator[PatchTarget | None]:
 
     manifest = find_manifest(name)
     lock = lock_model.read(lock_model.lock_path(manifest))
-    with Fetches() as shown:
-        delivered = summary_sources.of_manifest(lock, manifest, network(offline=False), shown, jobs=8)
-    with delivered as stack, Trees(stack.repository) as trees:
+    fetching = network(offline=False)
+    with (
+        Fetches() as shown,
+        summary_sources.of_manifest(lock, manifest, fetching, shown, jobs=8) as stack,
+        Trees(stack.repository) as trees,
+    ):
         yield LockedTrees(lock, trees, manifest)
 
 

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from npu_rl.cli.command_group import examples
 from npu_rl.cli.options import ManifestOrWorkspace, PythonVersion, Workspace
 from npu_rl.cli.show import STARTS_OVER, if_interrupted, say, say_text, tell
-
-if TYPE_CHECKING:
-    from npu_rl.stack.manifest.load_manifest import LoadedManifest
-    from npu_rl.stack.pylocks.pylock_file import Pylock
-    from npu_rl.stack.pylocks.pylock_targets import Target
 
 
 @examples(
@@ -49,9 +44,12 @@ def requirements(
     from npu_rl.common.errors import UsageError
     from npu_rl.stack.manifest.load_manifest import load_manifest
     from npu_rl.stack.pylocks.committed_pylock import committed_pylock
+    from npu_rl.stack.pylocks.compile_pylock import compile_pylock
+    from npu_rl.stack.pylocks.package_sets import package_set
     from npu_rl.stack.pylocks.pylock_file import dump_pylock
     from npu_rl.stack.pylocks.pylock_targets import choose_target, targets
     from npu_rl.stack.pylocks.requirement_lines import requirement_lines
+    from npu_rl.stack.sources.pip_config import read_pip_settings
     from npu_rl.workspace.packages.workspace_manifest import workspace_manifest
 
     if_interrupted(STARTS_OVER)
@@ -62,17 +60,12 @@ def requirements(
     loaded = load_manifest(named)
     host = loaded.manifest.host.python
     target = choose_target(targets(loaded.manifest.device, host), python, machine)
-    pylock = _resolved(loaded, target) if resolve else committed_pylock(loaded, target, named)
+    if resolve:
+        pylock = compile_pylock(loaded.manifest.name, package_set(loaded), target, read_pip_settings())
+    else:
+        pylock = committed_pylock(loaded, target, named)
     if format == "pylock":
         say_text(dump_pylock(pylock))
     else:
         for line in requirement_lines(pylock):
             say(line)
-
-
-def _resolved(loaded: LoadedManifest, target: Target) -> Pylock:
-    from npu_rl.stack.pylocks.compile_pylock import compile_pylock
-    from npu_rl.stack.pylocks.package_sets import package_set
-    from npu_rl.stack.sources.pip_config import read_pip_settings
-
-    return compile_pylock(loaded.manifest.name, package_set(loaded), target, read_pip_settings())

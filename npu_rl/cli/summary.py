@@ -14,6 +14,7 @@ from npu_rl.cli.progress import Fetches
 from npu_rl.cli.show import KEEPS_DOWNLOADS, if_interrupted, print_json, say, tell
 
 if TYPE_CHECKING:
+    from npu_rl.stack.sources.git_remote import Network
     from npu_rl.workspace.summary.summary_sources import StackObjects
 
 
@@ -46,10 +47,10 @@ def summary(
     from npu_rl.workspace.summary.summary_text import summary_lines
 
     if_interrupted(KEEPS_DOWNLOADS)
-
     if manifest is not None and workspace is not None:
         raise UsageError("--manifest and --workspace name different stacks", hint="Give one of them.")
-    with _objects(manifest, workspace, jobs, offline, rewrite) as stack:
+    fetching = network(rewrite, offline=offline)
+    with Fetches() as shown, _objects(manifest, workspace, fetching, shown, jobs) as stack:
         found = stack_summary(stack.lock, stack.repository, stack.texts, patch, import_time=import_time)
     if json:
         print_json(found.to_json())
@@ -59,7 +60,7 @@ def summary(
 
 
 def _objects(
-    manifest: str | None, workspace: Path | None, jobs: int, offline: bool, rewrite: list[str] | None
+    manifest: str | None, workspace: Path | None, fetching: Network, shown: Fetches, jobs: int
 ) -> AbstractContextManager[StackObjects]:
     from npu_rl.workspace.summary import summary_sources
 
@@ -72,5 +73,4 @@ def _objects(
 
     path = find_manifest(manifest)
     lock = lock_model.read(lock_model.lock_path(path))
-    with Fetches() as shown:
-        return summary_sources.of_manifest(lock, path, network(rewrite, offline=offline), shown, jobs=jobs)
+    return summary_sources.of_manifest(lock, path, fetching, shown, jobs=jobs)

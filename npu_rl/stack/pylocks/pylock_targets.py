@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import platform
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 from npu_rl.common.errors import UsageError
@@ -65,6 +67,17 @@ def targets(device: str, python: str | None) -> tuple[Target, ...]:
 def pylock_path(manifest: Path, target: Target) -> Path:
     """Return the path of a lock beside its manifest."""
     return manifest.with_name(pylock_name(manifest.stem, target.python, target.machine))
+
+
+def choose_targets(
+    known: tuple[Target, ...],
+    pythons: Iterable[str | None] | None,
+    machines: Iterable[str | None] | None,
+    options: tuple[str, str],
+) -> list[Target]:
+    """Return the targets for each version and machine, once; see `choose_target`."""
+    pairs = product(pythons or [None], machines or [None])
+    return list(dict.fromkeys(choose_target(known, python, machine, options) for python, machine in pairs))
 
 
 def choose_target(
