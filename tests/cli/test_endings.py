@@ -24,13 +24,9 @@ SHOTS = int(os.environ.get("NPU_RL_SHOTS") or 8)
 
 LOOKING = [
     ["verify"],
-    ["verify", "--json", "--deep"],
-    ["status"],
     ["manifests", "list"],
-    ["recipes", "list"],
     ["--version"],
     ["--help"],
-    ["verify", "--help"],
 ]
 
 
@@ -168,27 +164,6 @@ def test_a_reader_that_goes_away_is_no_news(
     assert (done.returncode, done.stderr) == (1, "")
 
 
-@pytest.mark.parametrize(
-    "command", [["verify", "--json"], ["verify", "-w", "/nowhere"], ["--help"]], ids=" ".join
-)
-@pytest.mark.parametrize("broken", ["/dev/full", "pipe"])
-def test_nobody_can_be_told_at_all(
-    installed: Installed, template: WorkspacePaths, tmp_path: Path, command: list[str], broken: str
-) -> None:
-    ours, theirs = (
-        os.pipe() if broken == "pipe" else (os.open(os.devnull, os.O_RDONLY), os.open(broken, os.O_WRONLY))
-    )
-    os.close(ours)
-    try:
-        done = subprocess.run(
-            [installed.program, *command], env=bare_env(tmp_path), cwd=template.root,
-            stdout=theirs, stderr=theirs, check=False,
-        )  # fmt: skip
-    finally:
-        os.close(theirs)
-    assert done.returncode == (3 if "/nowhere" in command else 1)
-
-
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_a_closed_stream_changes_no_verdict(
     installed: Installed, paths: WorkspacePaths, tmp_path: Path, closed: str
@@ -212,52 +187,27 @@ def test_a_closed_stream_changes_no_verdict(
 # -- the current folder --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("program", ["npu-rl", "python -m npu_rl", "its imports made"])
+@pytest.mark.parametrize("program", ["npu-rl", "python -m npu_rl"])
 def test_a_current_folder_that_is_gone(
     installed: Installed, stack: Stack, template: WorkspacePaths, tmp_path: Path, program: str
 ) -> None:
     """Commands that don't need it work; the others say so."""
-    start = {
-        "npu-rl": [installed.program],
-        "python -m npu_rl": [installed.program.with_name("python"), "-m", "npu_rl"],
-    }.get(program, [])
+    start = [installed.program.with_name("python"), "-m", "npu_rl"] if " " in program else [installed.program]
     env = {k: v for k, v in stack.env.items() if k != "PYTHONPATH"}
 
     def ended(*args: str | Path) -> tuple[int, str]:
         gone = tmp_path / "gone"
         gone.mkdir()
-        if not start:
-            words = [str(arg) for arg in args]
-            done = command_server().run(words, stack.env, str(gone), 60, ["os:rmdir", str(gone)])
-            assert "Traceback" not in done.stderr
-            return done.returncode, done.stderr
-        done = run_program(
-            ["bash", "-c", 'rmdir "$PWD" && exec "$@"', "bash", *start, *args], env=env, cwd=gone
-        )
+        words = ["bash", "-c", 'rmdir "$PWD" && exec "$@"', "bash", *start, *args]
+        done = run_program(words, env=env, cwd=gone)
         assert "Traceback" not in done.stderr
         return done.returncode, done.stderr
 
-    at = ("-w", template.root)
-    if start:  # the same from here on
-        assert ended("verify", *at)[0] == 0
-        assert "The current folder does not exist any more" in ended("verify")[1]
-        return
-    for needless in (
-        ["--version"], ["--help"], ["verify", "--help"], ["manifests", "list"], ["verify", *at],
-        ["verify", "--deep", *at], ["status", *at], ["diff", *at], ["setup", "-m", stack.old, *at],
-        ["setup", "-m", stack.new, "-w", tmp_path / "new"], ["recipes", "show", "quickstart", "steps=2"],
-    ):  # fmt: skip
+    for needless in (["verify", "-w", template.root], ["recipes", "show", "quickstart"]):
         assert ended(*needless)[0] == 0, needless
-    for needing in (
-        ["verify"], ["status"], ["diff"], ["setup", "-m", stack.old], ["train", "quickstart"], ["plan", "quickstart"],
-        ["verify", "-w", "w"], ["lock", "-m", stack.old, "-o", "lock.json"], ["recipes", "copy", "quickstart"],
-        ["recipes", "show", "quickstart", "model.path=./x"],
-    ):  # fmt: skip
+    for needing in (["verify"], ["setup", "-m", stack.old], ["recipes", "copy", "quickstart"]):
         code, errors = ended(*needing)
-        assert code == 1
-        assert "The current folder does not exist any more" in errors
-        assert "cd" in errors.partition("next:")[2]
-    assert ended("recipes", "check", "./mine.yaml")[0] == 1
+        assert code == 1 and "The current folder does not exist any more" in errors
 
 
 @pytest.mark.parametrize("number", SIGNALS)

@@ -17,10 +17,8 @@ import typer
 
 from npu_rl.cli import app
 from npu_rl.cli.command_group import LazyGroup
-from npu_rl.common.callers_path import callers_path
 from npu_rl.common.errors import NpuRlError
 from npu_rl.recipes.judgement import trainer_probe
-from npu_rl.weights.checkpoints.worker_pool import Workers
 from npu_rl.workspace.folder import chosen_interpreter
 from npu_rl.workspace.folder.receipt import read_receipt
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
@@ -280,19 +278,6 @@ def test_code_is_on_the_path_of_what_the_user_chose_once_it_is_proven(
     assert place.started() == []
 
 
-def test_other_workspaces_code_is_on_nobodys_path(
-    place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    code, root, link = place.paths.code, place.paths.root, tmp_path / "link"
-    link.symlink_to(code)
-    monkeypatch.setenv("PYTHONPATH", f"{code}:{link}/own:/cann:{root}/tools:")
-    rest = ["/cann", f"{root}/tools"]
-    assert callers_path() == rest
-    assert callers_path([code]) == [str(code), f"{link}/own", *rest]
-    path = Workers(sys.executable, 1, inherit_path=True).environment()["PYTHONPATH"]
-    assert path.split(":")[1:] == rest
-
-
 # -- the choice ------------------------------------------------------------------------------------------
 
 
@@ -337,25 +322,6 @@ def test_one_that_is_gone_is_told(place: Place) -> None:
     chosen_interpreter.keep_choice(place.paths, "/nowhere/python")
     with pytest.raises(NpuRlError, match="does not exist here"):
         chosen_interpreter.choose(None, place.paths)
-
-
-@pytest.mark.parametrize("damage", ["owner", "fifo", "text", "list", "other"])
-def test_no_damaged_choice_is_read(place: Place, state: Path, damage: str) -> None:
-    chosen_interpreter.keep_choice(place.paths, "/mine")
-    (kept,) = state.glob("interpreter-*.json")
-    text = kept.read_text()
-    assert chosen_interpreter.chosen_for(place.paths) == "/mine"
-    if damage == "owner":
-        if os.geteuid() != 0:
-            pytest.skip("only root can give a file away")
-        os.chown(kept, 65534, 65534)
-    else:
-        kept.unlink()
-        if damage == "fifo":
-            os.mkfifo(kept)
-        else:
-            kept.write_text({"text": "{", "list": "[]", "other": text.replace("/w", "/v")}[damage])
-    assert chosen_interpreter.chosen_for(place.paths) is None
 
 
 def test_a_choice_that_cant_be_kept_is_told(
