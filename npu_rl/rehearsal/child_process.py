@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,54 +29,60 @@ _LOCAL_ONLY = {
 }
 
 
-def run_child(
-    level: Literal["imports", "groups", "model", "sources", "places"],
-    job: Mapping[str, Any],
-    *,
-    code: Path,
-    python: Path,
-    environment: Mapping[str, str],
-    limit: float,
-    title: str | None = None,
-) -> list[dict[str, Any]]:
-    """Run the child process of one level, and return the JSON lines it wrote.
+@dataclass(frozen=True)
+class TrainingChild:
+    """The training interpreter, as the levels run their own programs in it.
 
-    It has a working and temporary folder of its own, which is removed.
-
-    Args:
-        level: What the child does.
-        job: Its input, as JSON.
+    Attributes:
+        code: The code folder.
+        python: The interpreter's path.
         environment: The whole environment of the training processes, with the run's id.
-        title: What the child does, for errors.
-
-    Raises:
-        NpuRlError: If the child as a whole fails; faults of the tree are in its lines.
-        HostError: If this is not Linux, whose way of waiting for forks the children need.
     """
-    if not sys.platform.startswith("linux"):
-        raise HostError(f"{title or f'The rehearsal of {level}'} needs Linux", why=f"this is {sys.platform}")
-    with run_folder(environment[RUN_VARIABLE], f"-{level}") as place:
-        folder = place.resolve()
-        (folder / "work").mkdir()
-        (folder / "byte-code").mkdir()
-        job_file, result_file = folder / "job.json", folder / "result.jsonl"
-        request = {**job, "code": str(code.resolve()), "byte_code": str(folder / "byte-code")}
-        job_file.write_text(json.dumps(request), encoding="utf-8")
-        done = run_quietly(
-            [str(python), str(_CHILD_PROGRAM), level, str(job_file), str(result_file)],
-            env=child_environment(environment, code, folder / "work"),
-            cwd=folder / "work",
-            timeout=limit,
-        )
-        lines = result_file.read_text(encoding="utf-8").splitlines() if result_file.is_file() else []
+
+    code: Path
+    python: Path
+    environment: Mapping[str, str]
+
+    def run(
+        self, level: Literal["imports", "groups", "model", "sources"], job: Mapping[str, Any], limit: float
+    ) -> list[dict[str, Any]]:
+        """Run a level's program, and return the JSON lines it wrote.
+
+        It has a working and temporary folder of its own, which is removed.
+
+        Args:
+            job: Its input, as JSON.
+            limit: Seconds.
+
+        Raises:
+            NpuRlError: If the child as a whole fails; faults of the tree are in its lines.
+            HostError: If this is not Linux, whose way of waiting for forks the children need.
+        """
+        if not sys.platform.startswith("linux"):
+            raise HostError(f"The check of {level} needs Linux", why=f"this is {sys.platform}")
+        with run_folder(self.environment[RUN_VARIABLE], f"-{level}") as place:
+            folder = place.resolve()
+            (folder / "work").mkdir()
+            (folder / "byte-code").mkdir()
+            job_file, result_file = folder / "job.json", folder / "result.jsonl"
+            request = {**job, "code": str(self.code.resolve()), "byte_code": str(folder / "byte-code")}
+            job_file.write_text(json.dumps(request), encoding="utf-8")
+            done = run_quietly(
+                [str(self.python), str(_CHILD_PROGRAM), level, str(job_file), str(result_file)],
+                env=child_environment(self.environment, self.code, folder / "work"),
+                cwd=folder / "work",
+                timeout=limit,
+            )
+            lines = result_file.read_text(encoding="utf-8").splitlines() if result_file.is_file() else []
         if done.code != 0:
+            last = (done.stderr or done.stdout).strip().splitlines()[-_LAST_LINES:]
             raise NpuRlError(
-                f"{title or f'The rehearsal of {level}'} did not finish",
-                where=str(python),
-                why=_last_lines(done.stderr or done.stdout) or f"it ended with status {done.code}",
+                f"The check of {level} did not finish",
+                where=str(self.python),
+                why="\n".join(last) or f"it ended with status {done.code}",
                 hint="Run it with the interpreter of the recipe's manifest: --python PATH",
             )
-    return [json.loads(line) for line in lines]
+        return [json.loads(line) for line in lines]
 
 
 def child_environment(environment: Mapping[str, str], code: Path, scratch: Path) -> dict[str, str]:
@@ -91,7 +98,3 @@ def child_environment(environment: Mapping[str, str], code: Path, scratch: Path)
         "PYTHONUNBUFFERED": "1",
         "TMPDIR": str(scratch),
     }
-
-
-def _last_lines(text: str) -> str:
-    return "\n".join(text.strip().splitlines()[-_LAST_LINES:])

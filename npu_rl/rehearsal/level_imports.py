@@ -6,7 +6,7 @@ A module that needs a package which is not installed is listed; what can't be im
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
@@ -15,8 +15,9 @@ from typing import Any
 
 from npu_rl.common.errors import NpuRlError
 from npu_rl.recipes.recipe.schema import Recipe
-from npu_rl.rehearsal.child_process import run_child
+from npu_rl.rehearsal.child_process import TrainingChild
 from npu_rl.rehearsal.executed_modules import executed_modules, file_of
+from npu_rl.stack.sources.progress import Notify
 from npu_rl.workspace.verification.verify import Report
 
 _RUNTIME = "npu_rl_runtime"
@@ -104,13 +105,7 @@ def required_modules(code: Path, recipe: Recipe, report: Report) -> list[str]:
 
 
 def rehearse_imports(
-    code: Path,
-    modules: Sequence[str],
-    python: Path,
-    environment: Mapping[str, str],
-    notify: Callable[[str], None],
-    *,
-    limit: float = _MODULE_LIMIT,
+    child: TrainingChild, modules: Sequence[str], notify: Notify, *, limit: float = _MODULE_LIMIT
 ) -> ImportReport:
     """Import each module in a process that has imported the trainer's, without writing to the tree.
 
@@ -124,14 +119,8 @@ def rehearse_imports(
     """
     notify(f"importing {modules[0]}, then {len(modules) - 1} modules on their own")
     begun = monotonic()
-    lines = run_child(
-        "imports",
-        {"modules": modules, "limit": limit, "jobs": _PARALLEL_IMPORTS},
-        code=code,
-        python=python,
-        environment=environment,
-        limit=_LOAD_TIMEOUT + limit * len(modules) / _PARALLEL_IMPORTS,
-    )
+    job = {"modules": modules, "limit": limit, "jobs": _PARALLEL_IMPORTS}
+    lines = child.run("imports", job, _LOAD_TIMEOUT + limit * len(modules) / _PARALLEL_IMPORTS)
     if lost := set(modules) - {line["module"] for line in lines}:
         raise NpuRlError("The rehearsal of imports did not report all modules", why=", ".join(sorted(lost)))
     failures = (_failure(line, modules[0]) for line in lines if line["outcome"] != "done")

@@ -8,19 +8,18 @@ is built and trained for one step on real gloo ranks, with every dimension at mo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from time import monotonic
-from typing import Any
 
 from npu_rl.recipes.sizing.divisibility import Check, check_sizes
 from npu_rl.recipes.sizing.parallelism import Parallelism
 from npu_rl.recipes.sizing.process_groups import rollout_groups, train_groups
-from npu_rl.rehearsal.child_process import run_child
+from npu_rl.rehearsal.child_process import TrainingChild
 from npu_rl.rehearsal.layout_report import LayoutReport, NotRehearsed
 from npu_rl.rehearsal.layout_verdict import LayoutResult, judge_groups, judge_model
 from npu_rl.rehearsal.model_size_keys import SIZE_KEYS
+from npu_rl.stack.sources.progress import Notify
 
 _LOAD_TIMEOUT = 300.0  # seconds to import the tree
 _RANK_TIMEOUT = 2.0  # seconds to form the groups of one rank
@@ -30,10 +29,8 @@ _LAYERS_PER_STAGE, _EXPERTS_PER_RANK = 2, 2  # of the tiny model (tiny_megatron.
 
 def rehearse_layout(
     layout: Parallelism,
-    code: Path,
-    python: Path,
-    environment: Mapping[str, str],
-    notify: Callable[[str], None],
+    child: TrainingChild,
+    notify: Notify,
     device: str = "npu",
     without_rollout: str | None = None,
 ) -> LayoutReport:
@@ -51,11 +48,10 @@ def rehearse_layout(
     found: list[LayoutResult] = list(check_sizes(layout))
     stood_in: list[str] = []
     if all(isinstance(item, Check) and item.ok for item in found):
-        run = _LayoutRehearsal(layout, code, python, environment, device)
         notify(f"forming the groups of {layout.world} ranks, as each rank in turn")
-        found += run.groups(without_rollout)
+        found += _form_groups(layout, child, without_rollout)
         notify(f"training a tiny model over {tiny_sizes(layout)[0]} ranks")
-        found += run.model(stood_in)
+        found += _train_tiny_model(layout, child, device, stood_in)
         found += _not_rehearsable(layout, device)
     else:
         found.append(NotRehearsed("groups and tiny model", "the sizes don't fit"))
@@ -67,74 +63,70 @@ def rehearse_layout(
     )
 
 
-class _LayoutRehearsal:
-    """Runs the children for one layout, and evaluates their output."""
+def _has_mindspeed(layout: Parallelism, child: TrainingChild) -> bool:
+    return layout.megatron and (child.code / "mindspeed").is_dir()
 
-    def __init__(
-        self, layout: Parallelism, code: Path, python: Path, environment: Mapping[str, str], device: str
-    ) -> None:
-        self.layout, self.device = layout, device
-        self.mindspeed = layout.megatron and (code / "mindspeed").is_dir()
-        self._where: dict[str, Any] = {"code": code, "python": python, "environment": environment}
 
-    def groups(self, without_rollout: str | None) -> list[LayoutResult]:
-        """Form the process groups of training and rollout at the recipe's sizes."""
-        layout = self.layout
-        left_out: list[LayoutResult] = []
-        if layout.rollout is not None and without_rollout is not None:
-            left_out.append(NotRehearsed("rollout groups", without_rollout))
-            layout = replace(layout, rollout=None)
-        train = "megatron" if layout.megatron else "fsdp"
-        parts = {train: ("training", train_groups(layout))}
-        if layout.rollout is not None:
-            parts["vllm"] = ("rollout", rollout_groups(layout.rollout))
-        job = {
-            "parts": list(parts),
-            "world": layout.world,
-            "mindspeed": self.mindspeed,
-            "train": layout.training_sizes(),
-            "stage_layers": list(layout.stage_layers),
-            "rollout": None if layout.rollout is None else vars(layout.rollout),
-        }
-        limit = _LOAD_TIMEOUT + _RANK_TIMEOUT * layout.world * len(parts)
-        lines = run_child("groups", job, limit=limit, **self._where)
-        judged = [
-            found
-            for part, (name, sizes) in parts.items()
-            for found in judge_groups(
-                name, [line for line in lines if line["part"] == part], sizes, layout.world
-            )
-        ]
-        return [*judged, *left_out]
+def _form_groups(
+    layout: Parallelism, child: TrainingChild, without_rollout: str | None
+) -> list[LayoutResult]:
+    """Form the process groups of training and rollout at the recipe's sizes."""
+    left_out: list[LayoutResult] = []
+    if layout.rollout is not None and without_rollout is not None:
+        left_out.append(NotRehearsed("rollout groups", without_rollout))
+        layout = replace(layout, rollout=None)
+    train = "megatron" if layout.megatron else "fsdp"
+    parts = {train: ("training", train_groups(layout))}
+    if layout.rollout is not None:
+        parts["vllm"] = ("rollout", rollout_groups(layout.rollout))
+    job = {
+        "parts": list(parts),
+        "world": layout.world,
+        "mindspeed": _has_mindspeed(layout, child),
+        "train": layout.training_sizes(),
+        "stage_layers": list(layout.stage_layers),
+        "rollout": None if layout.rollout is None else vars(layout.rollout),
+    }
+    limit = _LOAD_TIMEOUT + _RANK_TIMEOUT * layout.world * len(parts)
+    lines = child.run("groups", job, limit)
+    judged = [
+        found
+        for part, (name, sizes) in parts.items()
+        for found in judge_groups(name, [line for line in lines if line["part"] == part], sizes, layout.world)
+    ]
+    return [*judged, *left_out]
 
-    def model(self, stood_in: list[str]) -> list[LayoutResult]:
-        """Train the tiny model. Appends the replaced names to `stood_in`."""
-        layout, left_out = self.layout, list[LayoutResult]()
-        if layout.megatron and not self.mindspeed:
-            layout, left_out = _supported_by_local_layers(layout)
-        world, sizes = tiny_sizes(layout)
-        job = {
-            "strategy": layout.strategy,
-            "device": self.device,
-            "world": world,
-            "limit": _STEP_TIMEOUT,
-            "mindspeed": self.mindspeed,
-            "train": sizes,
-            "model": {
-                "experts": layout.model.experts,
-                "kv_heads": layout.model.kv_heads,
-                "latent_attention": layout.model.latent_attention,
-            },
-            "transformer": {k: v for k, v in layout.transformer.items() if k not in SIZE_KEYS},
-        }
-        lines = run_child("model", job, limit=_LOAD_TIMEOUT + _STEP_TIMEOUT, **self._where)
-        stood_in += [what for line in lines for what in line.get("stood_in", ())]
-        expected = {"layers": _LAYERS_PER_STAGE} if layout.megatron else {}
-        if layout.megatron and layout.model.experts:
-            expected["experts"] = _EXPERTS_PER_RANK
-        shape = ", ".join(f"{name} {size}" for name, size in sizes.items() if size > 1)
-        name = f"tiny model ({shape or f'ranks {world}'})"
-        return [*judge_model(name, lines, world, expected), *left_out]
+
+def _train_tiny_model(
+    layout: Parallelism, child: TrainingChild, device: str, stood_in: list[str]
+) -> list[LayoutResult]:
+    """Train the tiny model. Appends the replaced names to `stood_in`."""
+    left_out, mindspeed = list[LayoutResult](), _has_mindspeed(layout, child)
+    if layout.megatron and not mindspeed:
+        layout, left_out = _supported_by_local_layers(layout)
+    world, sizes = tiny_sizes(layout)
+    job = {
+        "strategy": layout.strategy,
+        "device": device,
+        "world": world,
+        "limit": _STEP_TIMEOUT,
+        "mindspeed": mindspeed,
+        "train": sizes,
+        "model": {
+            "experts": layout.model.experts,
+            "kv_heads": layout.model.kv_heads,
+            "latent_attention": layout.model.latent_attention,
+        },
+        "transformer": {k: v for k, v in layout.transformer.items() if k not in SIZE_KEYS},
+    }
+    lines = child.run("model", job, _LOAD_TIMEOUT + _STEP_TIMEOUT)
+    stood_in += [what for line in lines for what in line.get("stood_in", ())]
+    expected = {"layers": _LAYERS_PER_STAGE} if layout.megatron else {}
+    if layout.megatron and layout.model.experts:
+        expected["experts"] = _EXPERTS_PER_RANK
+    shape = ", ".join(f"{name} {size}" for name, size in sizes.items() if size > 1)
+    name = f"tiny model ({shape or f'ranks {world}'})"
+    return [*judge_model(name, lines, world, expected), *left_out]
 
 
 def _supported_by_local_layers(layout: Parallelism) -> tuple[Parallelism, list[LayoutResult]]:

@@ -95,11 +95,11 @@ _FILE = re.compile(r"(npu_rl_runtime|npu_rl_standins\w*|torch_npu)-(?:.+-)?[0-9]
 _LINE = re.compile(r" *([0-9]+) (\S.*)")
 
 
-def read_usage(folder: Path) -> tuple[Counter[str], Counter[str]]:
+def read_usage(*folders: Path) -> tuple[Counter[str], Counter[str]]:
     """Return how often each adaptation's hook ran and how often each stand-in was used, over all processes."""
     hooks: Counter[str] = Counter()
     standins: Counter[str] = Counter()
-    for path in sorted(folder.glob("*.txt")):
+    for path in sorted(path for folder in folders for path in folder.glob("*.txt")):
         found = _FILE.fullmatch(path.name)
         if not found:
             continue

@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import os
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -20,6 +19,7 @@ from npu_rl.recipes.sizing.own_layout import own_layout
 from npu_rl.recipes.sizing.parallelism import Parallelism, layout_of
 from npu_rl.recipes.sizing.plan_inputs import facts_of
 from npu_rl.recipes.trainer_code.compose_config import compose_config
+from npu_rl.rehearsal.child_process import TrainingChild
 from npu_rl.rehearsal.choose_levels import (
     VLLM_STANDINS,
     choose_levels,
@@ -27,8 +27,7 @@ from npu_rl.rehearsal.choose_levels import (
     has_mindspeed,
     vllm_version,
 )
-from npu_rl.rehearsal.layout_report import LayoutReport
-from npu_rl.rehearsal.level_imports import ImportReport, rehearse_imports, required_modules
+from npu_rl.rehearsal.level_imports import rehearse_imports, required_modules
 from npu_rl.rehearsal.level_layout import rehearse_layout
 from npu_rl.rehearsal.level_train import rehearse_training
 from npu_rl.rehearsal.patch_hooks import patch_uses, read_usage
@@ -54,7 +53,7 @@ def rehearse(prepared: Prepared, level: str, screen: Screen, notify: Notify) -> 
         NpuRlError: If the level can't be rehearsed.
         RunStopped: If the user or the system stops it.
     """
-    chosen = choose_levels(prepared, level)
+    chosen, code = choose_levels(prepared, level), prepared.paths.code
     wanted = chosen.levels
     for part in chosen.left_out:
         notify(f"not rehearsed: {part.what}: {part.why}")
@@ -64,7 +63,7 @@ def rehearse(prepared: Prepared, level: str, screen: Screen, notify: Notify) -> 
         prepared.recipe.name,
         prepared.lock.tree,
         prepared.lock.commit,
-        _backend(prepared),
+        f"{prepared.recipe.actor.strategy}{' with MindSpeed' if has_mindspeed(prepared) else ''}",
         prepared.recipe.device,
         left_out=chosen.left_out,
     )
@@ -77,10 +76,14 @@ def rehearse(prepared: Prepared, level: str, screen: Screen, notify: Notify) -> 
     with record.locked(), end_recorded(record.folder, secrets):
         if "imports" in wanted:
             with timed("imports"):
-                report.imports = _run_imports(prepared, record, notify)
+                child = _child(prepared, record, npu=(code / "mindspeed").is_dir())
+                required = required_modules(code, prepared.recipe, prepared.report)
+                report.imports = rehearse_imports(child, required, notify)
         if "layout" in wanted:
             with timed("layout"):
-                report.layout = _run_layout(prepared, record, notify)
+                child = _child(prepared, record, npu=has_mindspeed(prepared))
+                without_rollout, device = groups_obstacle(prepared), prepared.recipe.device
+                report.layout = rehearse_layout(_layout(prepared), child, notify, device, without_rollout)
         if "train" in wanted:
             with timed("train"):
                 report.train = rehearse_training(prepared, record, screen)
@@ -104,7 +107,7 @@ def _complete(report: RehearsalReport, prepared: Prepared, notify: Notify) -> No
     if report.train_parts() and prepared.drift is None:
         again = verify(prepared.paths, notify, deep=True)
         report.changed_files = [f"{drift.kind} {drift.path}" for drift in again.drift]
-    hooks, standins = _usage(report)
+    hooks, standins = read_usage(*{folder for part in report.train_parts() for folder in part.usage})
     report.standins = dict(standins)
     report.differences = differences(prepared, engine=any(part.engine for part in report.train_parts()))
     report.patches = patch_uses(prepared.report, hooks if report.train_parts() else None)
@@ -124,25 +127,6 @@ def _timed_parts(screen: Screen, total: int) -> Callable[[str], AbstractContextM
     return part
 
 
-def _backend(prepared: Prepared) -> str:
-    if prepared.recipe.has_own_keys:
-        return f"{prepared.recipe.trainer.module}, a trainer with keys of its own"
-    if not prepared.recipe.megatron:
-        return "FSDP"
-    return "Megatron-core with MindSpeed" if has_mindspeed(prepared) else "Megatron-core"
-
-
-def _usage(report: RehearsalReport) -> tuple[Counter[str], Counter[str]]:
-    """Return the hook runs and stand-in uses over all parts that ran the trainer."""
-    hooks: Counter[str] = Counter()
-    standins: Counter[str] = Counter()
-    for folder in {folder for part in report.train_parts() for folder in part.usage}:
-        of_hooks, of_standins = read_usage(folder)
-        hooks += of_hooks
-        standins += of_standins
-    return hooks, standins
-
-
 def _new_record(prepared: Prepared, level: str, suffix: str = "", *, has_verdict: bool = False) -> RunRecord:
     """Create the record NAME.rehearsal, with a number if the name is taken."""
     runs = runs_folder(prepared.paths)
@@ -151,29 +135,6 @@ def _new_record(prepared: Prepared, level: str, suffix: str = "", *, has_verdict
     name = next(name for name in names if not os.path.lexists(runs / name))
     begun = {"rehearsal": level, "gets_verdict": has_verdict}
     return new_record(prepared, runs, name, {**run_facts(prepared), **attempt_facts(prepared), **begun})
-
-
-def _run_imports(prepared: Prepared, record: RunRecord, notify: Notify) -> ImportReport:
-    code = prepared.paths.code
-    return rehearse_imports(
-        code,
-        required_modules(code, prepared.recipe, prepared.report),
-        Path(prepared.interpreter.path),
-        _environment(prepared, record, npu=(code / "mindspeed").is_dir()),
-        notify,
-    )
-
-
-def _run_layout(prepared: Prepared, record: RunRecord, notify: Notify) -> LayoutReport:
-    return rehearse_layout(
-        _layout(prepared),
-        prepared.paths.code,
-        Path(prepared.interpreter.path),
-        _environment(prepared, record, npu=has_mindspeed(prepared)),
-        notify,
-        prepared.recipe.device,
-        without_rollout=groups_obstacle(prepared),
-    )
 
 
 def _layout(prepared: Prepared) -> Parallelism:
@@ -192,8 +153,8 @@ def _on_cpu(prepared: Prepared, name: str) -> Recipe:
     return scale_recipe(prepared.recipe, name)
 
 
-def _environment(prepared: Prepared, record: RunRecord, *, npu: bool) -> dict[str, str]:
-    """Return the environment of training processes on a CPU, without their stand-ins, since these levels use others.
+def _child(prepared: Prepared, record: RunRecord, *, npu: bool) -> TrainingChild:
+    """Return the training interpreter on a CPU, without a training's stand-ins, since these levels use others.
 
     Args:
         npu: Whether the stand-in for torch_npu is among them.
@@ -214,4 +175,5 @@ def _environment(prepared: Prepared, record: RunRecord, *, npu: bool) -> dict[st
             VLLM_ON_CPU["VLLM_PLUGINS"] if known else ""
         )  # vllm-ascend's would ask for a device
     path = os.pathsep.join(map(str, [*standins, prepared.paths.code]))
-    return {**os.environ, **own, "PYTHONPATH": path}
+    environment = {**os.environ, **own, "PYTHONPATH": path}
+    return TrainingChild(prepared.paths.code, Path(prepared.interpreter.path), environment)

@@ -152,11 +152,11 @@ def rehearse_layout(folder: Path, *options: str) -> None:
 
 def test_a_real_rehearsal_records_how_it_ended(tmp_path: Path) -> None:
     runs = Runs(tmp_path)
-    with pytest.raises(NpuRlError, match="The rehearsal of groups did not finish"):
+    with pytest.raises(NpuRlError, match="The check of groups did not finish"):
         rehearse_layout(tmp_path, "raise")
     assert state(runs) == "failed"
     failure = runs.json("show", "demo.rehearsal")["failure"]
-    assert "The rehearsal of groups did not finish" in failure["cause"]
+    assert "The check of groups did not finish" in failure["cause"]
     assert "ValueError: batch sizes differ" in failure["cause"] and "--python PATH" in failure["hint"]
 
 

@@ -17,6 +17,7 @@ import pytest
 from npu_rl.common.errors import NpuRlError
 from npu_rl.common.process import RUN_VARIABLE
 from npu_rl.recipes.recipe.load_recipe import load_recipe
+from npu_rl.rehearsal.child_process import TrainingChild
 from npu_rl.rehearsal.level_imports import ImportReport, cause_of, rehearse_imports, required_modules
 from tests.code_trees import lay as lay_files
 from tests.training.processes import FORKS, lives, new_id, wait_for
@@ -109,7 +110,8 @@ def snapshot(folder: Path) -> dict[str, tuple[int, int]]:
 def imported(code: Path, entry: str, environment: Mapping[str, str], limit: float = 60.0) -> ImportReport:
     names = sorted(".".join(file.relative_to(code).with_suffix("").parts) for file in code.glob("p/**/*.py"))
     modules = [entry, *({name.removesuffix(".__init__") for name in names} - {entry})]
-    return rehearse_imports(code, modules, Path(sys.executable), environment, lambda _: None, limit=limit)
+    child = TrainingChild(code, Path(sys.executable), environment)
+    return rehearse_imports(child, modules, lambda _: None, limit=limit)
 
 
 @pytest.fixture(scope="module")
@@ -234,7 +236,7 @@ def test_an_interpreter_that_cannot_begin_is_an_error(tmp_path: Path, environmen
     broken.write_text("#!/bin/sh\necho no such library >&2\nexit 127\n")
     broken.chmod(0o755)
     with pytest.raises(NpuRlError, match="did not finish") as caught:
-        rehearse_imports(code, ["p"], broken, environment, lambda _: None)
+        rehearse_imports(TrainingChild(code, broken, environment), ["p"], lambda _: None)
     assert caught.value.why == "no such library"
 
 
@@ -242,5 +244,6 @@ def test_an_interpreter_that_cannot_begin_is_an_error(tmp_path: Path, environmen
 def test_part_of_the_real_tree_imports(code_tree: Path, environment: Mapping[str, str]) -> None:
     pytest.importorskip("ray")
     modules = ["verl.trainer.main_ppo", "verl.workers.fsdp_workers", "verl.single_controller.ray"]
-    found = rehearse_imports(code_tree, modules, Path(sys.executable), environment, lambda _: None)
+    child = TrainingChild(code_tree, Path(sys.executable), environment)
+    found = rehearse_imports(child, modules, lambda _: None)
     assert not found.failures, found.lines()

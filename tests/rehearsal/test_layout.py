@@ -17,7 +17,7 @@ from npu_rl.common.python_roots import INJECTED, NPU, REHEARSAL
 from npu_rl.recipes.sizing.divisibility import Check
 from npu_rl.recipes.sizing.parallelism import ModelDivisors, Parallelism, RolloutSizes, TrainSizes
 from npu_rl.recipes.sizing.process_groups import train_groups
-from npu_rl.rehearsal.child_process import run_child
+from npu_rl.rehearsal.child_process import TrainingChild
 from npu_rl.rehearsal.layout_report import LayoutReport
 from npu_rl.rehearsal.layout_verdict import judge_groups
 from npu_rl.rehearsal.level_layout import rehearse_layout
@@ -33,6 +33,11 @@ SMALL = ModelDivisors(layers=8, heads=4, kv_heads=4, experts=8, latent_attention
 MINDSPEED = "7ff818c4"
 
 
+@pytest.fixture
+def child(code_tree: Path, python: Path, environment: Mapping[str, str]) -> TrainingChild:
+    return TrainingChild(code_tree, python, environment)
+
+
 def failures(report: LayoutReport) -> dict[str, str]:
     return {check.name: check.why for check in report.checks if not check.ok}
 
@@ -41,11 +46,11 @@ def figures(report: LayoutReport, name: str) -> Mapping[str, object]:
     return next(check.figures for check in report.checks if check.name == name)
 
 
-def test_256_ranks_of_the_real_tree(code_tree: Path, python: Path, environment: Mapping[str, str]) -> None:
+def test_256_ranks_of_the_real_tree(child: TrainingChild) -> None:
     train = TrainSizes(tensor=1, pipeline=8, expert=32, expert_tensor=1)
     layout = Parallelism(256, "megatron", train, DEEPSEEK, RolloutSizes(2, 128))
     told: list[str] = []
-    report = rehearse_layout(layout, code_tree, python, environment, told.append)
+    report = rehearse_layout(layout, child, told.append)
     assert failures(report) == {}
     assert told == [
         "forming the groups of 256 ranks, as each rank in turn",
@@ -64,21 +69,17 @@ def test_256_ranks_of_the_real_tree(code_tree: Path, python: Path, environment: 
     assert json.loads(json.dumps(report.to_json()))["ok"] is True
 
 
-def test_every_dimension_at_once_on_eight_ranks(
-    code_tree: Path, python: Path, environment: Mapping[str, str]
-) -> None:
+def test_every_dimension_at_once_on_eight_ranks(child: TrainingChild) -> None:
     train = TrainSizes(tensor=2, pipeline=2, expert=2, expert_tensor=2)
-    report = rehearse_layout(Parallelism(8, "megatron", train, SMALL), code_tree, python, environment, print)
+    report = rehearse_layout(Parallelism(8, "megatron", train, SMALL), child, print)
     assert failures(report) == {}
     name = "tiny model (tensor 2, pipeline 2, expert 2, expert_tensor 2): backward"
     assert figures(report, name) == {"ranks with all gradients": 8}
 
 
-def test_sizes_that_do_not_fit_are_not_tried(
-    code_tree: Path, python: Path, environment: Mapping[str, str]
-) -> None:
+def test_sizes_that_do_not_fit_are_not_tried(child: TrainingChild) -> None:
     layout = Parallelism(250, "megatron", TrainSizes(pipeline=8, expert=48), DEEPSEEK)
-    report = rehearse_layout(layout, code_tree, python, environment, pytest.fail)
+    report = rehearse_layout(layout, child, pytest.fail)
     assert set(failures(report)) == {
         "model-parallel-divides-world",
         "expert-parallel-divides-world",
@@ -88,9 +89,7 @@ def test_sizes_that_do_not_fit_are_not_tried(
     assert [item.what for item in report.not_rehearsed] == ["groups and tiny model"]
 
 
-def test_groups_of_other_sizes_than_expected_are_wrong(
-    code_tree: Path, python: Path, environment: Mapping[str, str]
-) -> None:
+def test_groups_of_other_sizes_than_expected_are_wrong(child: TrainingChild) -> None:
     formed = Parallelism(16, "megatron", TrainSizes(tensor=2, pipeline=2, expert=2), SMALL)
     meant = replace(formed, train=TrainSizes(tensor=2, pipeline=2, expert=4))
     job = {
@@ -100,7 +99,7 @@ def test_groups_of_other_sizes_than_expected_are_wrong(
         "train": formed.training_sizes(),
         "rollout": None,
     }
-    lines = run_child("groups", job, code=code_tree, python=python, environment=environment, limit=200)
+    lines = child.run("groups", job, 200)
     found = [
         item for item in judge_groups("training", lines, train_groups(meant), 16) if isinstance(item, Check)
     ]
@@ -115,12 +114,10 @@ def test_groups_of_other_sizes_than_expected_are_wrong(
     )
 
 
-def test_a_world_megatron_itself_refuses_is_wrong(
-    code_tree: Path, python: Path, environment: Mapping[str, str]
-) -> None:
+def test_a_world_megatron_itself_refuses_is_wrong(child: TrainingChild) -> None:
     sizes = Parallelism(10, "megatron", TrainSizes(pipeline=4), SMALL).training_sizes()
     job = {"parts": ["megatron"], "world": 10, "mindspeed": False, "train": sizes, "rollout": None}
-    lines = run_child("groups", job, code=code_tree, python=python, environment=environment, limit=200)
+    lines = child.run("groups", job, 200)
     (found,) = judge_groups("training", lines, {}, 10)
     assert isinstance(found, Check)
     assert not found.ok
@@ -153,18 +150,16 @@ BROKEN = [
 ]
 
 
-def test_a_tree_that_is_broken_is_seen(
-    tmp_path: Path, code_tree: Path, python: Path, environment: Mapping[str, str]
-) -> None:
+def test_a_tree_that_is_broken_is_seen(tmp_path: Path, child: TrainingChild) -> None:
     """Each fault by a check of its own; the others pass."""
-    shutil.copytree(code_tree / "megatron", tmp_path / "megatron")
+    shutil.copytree(child.code / "megatron", tmp_path / "megatron")
     for file, old, new, *_ in BROKEN:
         place = tmp_path / "megatron" / "core" / file
         text = place.read_text()
         assert old in text
         place.write_text(text.replace(old, new))
     layout = Parallelism(4, "megatron", TrainSizes(pipeline=2), replace(SMALL, experts=0))
-    report = rehearse_layout(layout, tmp_path, python, environment, print)
+    report = rehearse_layout(layout, replace(child, code=tmp_path), print)
     found = failures(report)
     assert found.keys() == {name for *_, name, _ in BROKEN}
     for *_, name, why in BROKEN:
@@ -172,10 +167,10 @@ def test_a_tree_that_is_broken_is_seen(
 
 
 @pytest.mark.parametrize("strategy", [pytest.param("fsdp", marks=pytest.mark.nightly), "fsdp2"])
-def test_fsdp(code_tree: Path, python: Path, environment: Mapping[str, str], strategy: str) -> None:
+def test_fsdp(child: TrainingChild, strategy: str) -> None:
     pytest.importorskip("ray")
     layout = Parallelism(16, strategy, TrainSizes(shard=4, sequence=2), SMALL, RolloutSizes(tensor=2))  # type: ignore[arg-type]
-    report = rehearse_layout(layout, code_tree, python, environment, print)
+    report = rehearse_layout(layout, child, print)
     assert failures(report) == {}
     assert figures(report, "training groups: fsdp") == {"size": 4, "groups": 4}
     assert figures(report, "training groups: sequence") == {"size": 2, "groups": 8}
@@ -183,11 +178,9 @@ def test_fsdp(code_tree: Path, python: Path, environment: Mapping[str, str], str
     assert any("Ulysses" in item.what for item in report.not_rehearsed)
 
 
-def test_what_the_local_layers_cannot_do_is_said(
-    code_tree: Path, python: Path, environment: Mapping[str, str]
-) -> None:
+def test_what_the_local_layers_cannot_do_is_said(child: TrainingChild) -> None:
     train = TrainSizes(tensor=2, context=2, expert_tensor=1)
-    report = rehearse_layout(Parallelism(4, "megatron", train, SMALL), code_tree, python, environment, print)
+    report = rehearse_layout(Parallelism(4, "megatron", train, SMALL), child, print)
     assert failures(report) == {}
     assert {item.what for item in report.not_rehearsed} >= {
         "tiny model: context parallelism",
@@ -198,13 +191,13 @@ def test_what_the_local_layers_cannot_do_is_said(
 @pytest.mark.upstreams
 @pytest.mark.parametrize("tensor", [1, 2])
 def test_mindspeed_refuses_latent_attention_over_tensor_ranks(
-    tmp_path: Path, code_tree: Path, python: Path, environment: Mapping[str, str], tensor: int
+    tmp_path: Path, child: TrainingChild, tensor: int
 ) -> None:
     upstreams = os.environ.get("NPU_RL_UPSTREAMS")
     if not upstreams:
         pytest.skip("NPU_RL_UPSTREAMS names no upstreams")
     pytest.importorskip("einops")
-    shutil.copytree(code_tree / "megatron", tmp_path / "megatron")
+    shutil.copytree(child.code / "megatron", tmp_path / "megatron")
     repository = Path(upstreams) / "Ascend+MindSpeed" / "repo"
     packed = subprocess.run(
         ["git", "-C", repository, "archive", MINDSPEED, "mindspeed"], capture_output=True, check=True
@@ -214,7 +207,8 @@ def test_mindspeed_refuses_latent_attention_over_tensor_ranks(
     keys = {"multi_latent_attention": True, "multi_head_latent_attention": True}
     train = TrainSizes(tensor=tensor, pipeline=2, expert=2, expert_tensor=1)
     layout = Parallelism(8, "megatron", train, SMALL, transformer=keys)
-    report = rehearse_layout(layout, tmp_path, python, {**environment, "PYTHONPATH": paths}, print)
+    environment = {**child.environment, "PYTHONPATH": paths}
+    report = rehearse_layout(layout, replace(child, code=tmp_path, environment=environment), print)
     assert all(check.ok for check in report.checks if "groups" in check.name)
     if tensor == 1:
         assert failures(report) == {}

@@ -88,7 +88,7 @@ def test_the_environment_is_that_of_a_cpu(fake: FakeRun) -> None:
     (fake.root / "code" / "mindspeed").mkdir()
     prepared: Any = fake.prepared([], ["device=npu"])
     record = rehearse._new_record(prepared, "imports")
-    environment = rehearse._environment(prepared, record, npu=has_mindspeed(prepared))
+    environment = rehearse._child(prepared, record, npu=has_mindspeed(prepared)).environment
     assert environment["OMP_NUM_THREADS"] == "1"
     assert "standins/npu" in environment["PYTHONPATH"]
     assert environment["PYTHONPATH"].endswith(str(fake.root / "code"))

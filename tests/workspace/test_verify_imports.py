@@ -102,7 +102,7 @@ def test_a_regular_package_takes_the_place_of_a_namespace_of_the_tree(
 ) -> None:
     from npu_rl.common.process import RUN_VARIABLE
     from npu_rl.common.python_roots import INJECTED
-    from npu_rl.rehearsal.child_process import run_child
+    from npu_rl.rehearsal.child_process import TrainingChild
     from tests.training.processes import new_id
 
     tree = python.parent.parent / "code"
@@ -112,14 +112,8 @@ def test_a_regular_package_takes_the_place_of_a_namespace_of_the_tree(
     for name in ("tools/__init__.py", "wide/other.py", "wide/part.py"):
         (site(python) / name).parent.mkdir(parents=True, exist_ok=True)
         (site(python) / name).write_text("")
-    _, *lines = run_child(
-        "sources",
-        {},
-        code=tree,
-        python=python,
-        environment={"PYTHONPATH": os.pathsep.join(map(str, (INJECTED, tree))), RUN_VARIABLE: new_id()},
-        limit=60.0,
-    )
+    environment = {"PYTHONPATH": os.pathsep.join(map(str, (INJECTED, tree))), RUN_VARIABLE: new_id()}
+    _, *lines = TrainingChild(tree, python, environment).run("sources", {}, 60.0)
     assert lines == [
         {"elsewhere": "tools", "place": str(site(python) / "tools/__init__.py")},
         {"copy": "wide.part", "place": str(site(python) / "wide/part.py")},
@@ -143,7 +137,7 @@ def test_an_interpreter_that_is_not_for_imports_or_is_none(
     assert (done.returncode, "--python is for --imports" in done.stderr) == (2, True)
     done = run_here(["verify", "-w", paths.root, "--imports", "--python", "/bin/false"], stack.env)
     assert done.returncode in (1, 3)
-    assert "The check of imports did not finish" in done.stderr
+    assert "The check of sources did not finish" in done.stderr
 
 
 # -- packages ------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from npu_rl.common.printable import counted, one_line
 from npu_rl.common.process import RUN_VARIABLE
 from npu_rl.common.python_roots import INJECTED
 from npu_rl.common.yaml_documents.finding import Finding, Severity, file_finding
-from npu_rl.rehearsal.child_process import run_child
+from npu_rl.rehearsal.child_process import TrainingChild
 from npu_rl.rehearsal.import_check.locked_packages import package_findings
 from npu_rl.workspace.folder.receipt import bundled_manifest
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
@@ -82,15 +82,7 @@ def check_imports(paths: WorkspacePaths, report: Report, python: str) -> Interpr
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "NPU_RL_"))}
     path = os.pathsep.join(map(str, (INJECTED, paths.code)))
     environment = {**kept, **lock.env, "PYTHONPATH": path, RUN_VARIABLE: uuid.uuid4().hex}
-    first, *rest = run_child(
-        "sources",
-        {},
-        code=paths.code,
-        python=Path(python),
-        environment=environment,
-        limit=_LIMIT,
-        title="The check of imports",
-    )
+    first, *rest = TrainingChild(paths.code, Path(python), environment).run("sources", {}, _LIMIT)
     found = _interpreter(first, python)
     into = InstallPython(found.path, found.version, lock.host.get("python"), managed=found.managed)
     install = install_command(paths, setup, into).replace("\n", "; ")
