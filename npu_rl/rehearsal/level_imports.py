@@ -21,7 +21,7 @@ from npu_rl.stack.sources.progress import Notify
 from npu_rl.workspace.verification.verify import Report
 
 _RUNTIME = "npu_rl_runtime"
-_MODULE_LIMIT = 60.0  # seconds for one import
+_MODULE_LIMIT = 120.0  # seconds for one import
 _PARALLEL_IMPORTS = 2
 _LOAD_TIMEOUT = 300.0  # seconds to load torch and the other large libraries
 _MODULES_SHOWN = 6  # modules named per cause in the text report
