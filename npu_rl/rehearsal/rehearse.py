@@ -63,7 +63,7 @@ def rehearse(prepared: Prepared, level: str, screen: Screen, notify: Notify) -> 
         prepared.recipe.name,
         prepared.lock.tree,
         prepared.lock.commit,
-        f"{prepared.recipe.actor.strategy}{' with MindSpeed' if has_mindspeed(prepared) else ''}",
+        _backend(prepared),
         prepared.recipe.device,
         left_out=chosen.left_out,
     )
@@ -125,6 +125,13 @@ def _timed_parts(screen: Screen, total: int) -> Callable[[str], AbstractContextM
         screen.note(f"{name}: took {clock(time.monotonic() - began)}")
 
     return part
+
+
+def _backend(prepared: Prepared) -> str:
+    """Return the name of the training backend; "" for a trainer with its own keys, which no level trains."""
+    if prepared.recipe.has_own_keys:
+        return ""
+    return f"{prepared.recipe.actor.strategy}{' with MindSpeed' if has_mindspeed(prepared) else ''}"
 
 
 def _new_record(prepared: Prepared, level: str, suffix: str = "", *, has_verdict: bool = False) -> RunRecord:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.common.errors import RecipeError, UsageError
+from npu_rl.common.errors import NpuRlError, RecipeError, UsageError
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe, load_recipe
 from npu_rl.recipes.sizing.own_layout import own_layout
 from npu_rl.recipes.sizing.parallelism import ModelDivisors, Parallelism, RolloutSizes, TrainSizes
@@ -77,6 +77,11 @@ def test_levels_that_train_are_refused_with_the_reason(fake: FakeRun, level: str
     with pytest.raises(UsageError, match=f"The level {level} can't rehearse demo") as caught:
         rehearse.rehearse(fake.prepared([]), level, PlainScreen(), lambda _: None)
     assert "npu-rl can't scale them down" in str(caught.value)
+
+
+def test_its_imports_are_rehearsed(fake: FakeRun) -> None:
+    with pytest.raises(NpuRlError, match="The check of imports did not finish"):
+        rehearse.rehearse(fake.prepared(["raise"]), "imports", PlainScreen(), lambda _: None)
 
 
 def test_all_levels_are_those_that_are_possible(fake: FakeRun) -> None:
