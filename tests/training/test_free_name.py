@@ -98,17 +98,7 @@ def test_a_long_name_is_cut(tmp_path: Path) -> None:
     assert named(tmp_path, recipe=str(path))[0].recipe.name == f"{'a' * 98}-2"
 
 
-def test_a_stopped_one_names_itself_for_its_resumption(tmp_path: Path) -> None:
-    record = ended(tmp_path, "quickstart-2", "stopped")
-    (record.checkpoints / "global_step_4").mkdir()
-    (record.checkpoints / LATEST).write_text("4")
-    recipe = load_recipe("quickstart", ["name=quickstart-2"]).recipe
-    told = str(RunStopped(signal.SIGINT, record, recipe, free_name=True))
-    assert "the same command with --resume and name=quickstart-2" in told
-    assert "name=" not in str(RunStopped(signal.SIGINT, record, recipe))
-
-
 def test_one_without_a_checkpoint_is_run_again_by_the_same_command(tmp_path: Path) -> None:
     record, recipe = ended(tmp_path, "quickstart", "stopped"), load_recipe("quickstart").recipe
-    assert "The same command runs it again" in str(RunStopped(signal.SIGINT, record, recipe))
+    assert "by the same command" in str(RunStopped(signal.SIGINT, record, recipe))
     assert "name=…" in str(RunStopped(signal.SIGINT, record, recipe, named=True))

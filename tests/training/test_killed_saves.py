@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from npu_rl.common.process import processes_of
 from npu_rl.training.monitor.metrics import curve, read_metrics, rewards
 from npu_rl.training.record.saved_checkpoints.checkpoint_folders import LATEST
 from tests.faults.tracer import Tracer
 from tests.support import ROOT, byte_code, index_env, run_cli
-from tests.training.test_quickstart_trains import end_driver
+from tests.training.processes import left_of
+from tests.training.test_quickstart_trains import wait_for_its_end
 
 pytest.importorskip("torch")
 pytest.importorskip("ray")
@@ -60,7 +60,7 @@ def test_four_kills_in_saves(quickstart_workspace: Path, tmp_path: Path) -> None
         saving = newest(run)
         if everything:
             child.kill()
-            end_driver(run)
+            wait_for_its_end(run)
         _, said = child.communicate(timeout=300)
         print(json.dumps({"process": title, "all": everything, "saving": saving} | cut))
         assert cut["signal"] == signal.SIGKILL
@@ -83,7 +83,7 @@ def words(run: Path) -> list[str]:
     if not recorded(run):
         shutil.rmtree(run, ignore_errors=True)
         return [f"name={run.name}", *WORDS]
-    return [f"name={run.name}", *WORDS, "--resume"]
+    return [f"name={run.name}", "--resume"]
 
 
 def trained(run: Path, train: list[str], env: dict[str, str]) -> None:
@@ -108,15 +108,14 @@ def killed_in_a_save(
             assert BUSY in said, said
             return None
         time.sleep(0.05)
-    run_id = json.loads((run / "run.json").read_text())["id"]
-    (pid,) = [pid for pid in processes_of(run_id) if title_of(pid).startswith(title)]
+    (pid,) = [pid for pid in map(int, filter(str.isdecimal, left_of(run))) if title_of(pid).startswith(title)]
     done = subprocess.run(
         [sys.executable, TRACER, str(pid), run / "checkpoints", str(share)],
         capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip
     if "OSError: [Errno 1] ptrace" in done.stderr:
         child.kill()
-        end_driver(run)
+        wait_for_its_end(run)
         pytest.skip("processes can't be traced here")
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)

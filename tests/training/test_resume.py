@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import io
 import shutil
 import signal
 import zipfile
@@ -11,13 +11,17 @@ from typing import Any
 
 import pytest
 
-from npu_rl.common.bounded import read_json
-from npu_rl.common.errors import NpuRlError
+from npu_rl.common.errors import HostError, NpuRlError, UsageError
+from npu_rl.recipes.recipe.load_recipe import load_recipe
+from npu_rl.training.monitor.screen import PlainScreen
+from npu_rl.training.record.recorded_run import recorded_run
+from npu_rl.training.record.resumed_overrides import changes_since, last_attempt, resumed_overrides
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.run import begin_run
+from npu_rl.training.run.hydra_compose import ComposedConfig
 from npu_rl.training.run.prepare import Prepared
 from npu_rl.training.run.recorded_facts import run_facts
-from npu_rl.training.run.train import RunFailed, RunStopped
+from npu_rl.training.run.train import RunFailed, RunStopped, train
 from tests.training.fake_run import FakeRun
 
 TRACKER = "latest_checkpointed_iteration.txt"
@@ -66,18 +70,46 @@ def test_a_run_goes_on_from_its_checkpoint(fake: FakeRun) -> None:
     prepared, record = begun(fake, "checkpoint.every=2")
     saved(record, 2)
     assert resumed(fake, prepared).id == record.id
-    stopped = str(RunStopped(signal.SIGINT, record, prepared.recipe))
-    assert "its checkpoint of step 2: the same command with --resume" in stopped
 
 
-def test_a_full_disk_ends_with_figures_and_the_command_that_continues(fake: FakeRun) -> None:
-    _, record = begun(fake, "checkpoint.every=2")
-    saved(record, 2)
-    with pytest.raises(RunFailed, match="No space left") as caught:
-        fake.train(["steps=2", "full"], ["checkpoint.every=2"], resume=True)
-    hint = read_json(RunRecord.open(fake.runs, "demo").attempts[-1].folder / "end.json")["error"]["hint"]
-    assert hint == caught.value.hint and re.search(r"\d GB in /dev/shm", hint)
-    assert re.search(r"step 2: npu-rl train quickstart .*checkpoint\.every=2 .*--resume$", hint)
+def test_a_resumed_run_has_its_last_attempts_overrides_and_what_changed_is_said(fake: FakeRun) -> None:
+    fake.train(["steps=2"], ["checkpoint.every=2", "optimizer.lr=2e-3"], steps=2)
+    saved(RunRecord.load(fake.runs, "demo"), 2)
+    recipe, given = load_recipe("quickstart"), ["name=demo", "steps=9", "optimizer.lr=9e-3"]
+    again = load_recipe("quickstart", resumed_overrides(recipe, given, fake.runs))
+    assert (again.recipe.name, again.recipe.checkpoint.every, again.recipe.steps) == ("demo", 2, 9)
+    last = last_attempt(fake.runs, "demo")
+    assert last is not None and changes_since(last, again) == "steps 2 -> 9, optimizer.lr 2e-3 -> 9e-3"
+    same = load_recipe("quickstart", resumed_overrides(recipe, ["name=demo"], fake.runs))
+    assert changes_since(last, same) == ""
+    with pytest.raises(RunFailed):  # after 3 of 9 steps
+        fake.train(["steps=3"], ["optimizer.lr=9e-3"], steps=9, resume=True)
+    stopped = str(RunStopped(signal.SIGINT, RunRecord.load(fake.runs, "demo"), same.recipe))
+    command = "npu-rl train quickstart steps=9 name=demo reward.goal=null optimizer.lr=9e-3 --resume"
+    assert f"its checkpoint of step 2: {command} --workspace {fake.root}" in stopped
+
+
+def test_a_secret_that_the_record_has_masked_is_asked_for(fake: FakeRun) -> None:
+    fake.train(["steps=5"], ["env.MY_SECRET_KEY=S3CRET"])
+    recipe = load_recipe("quickstart")
+    with pytest.raises(UsageError, match="MY_SECRET_KEY of run demo is a secret"):
+        resumed_overrides(recipe, ["name=demo"], fake.runs)
+    again = resumed_overrides(recipe, ["name=demo", "env.MY_SECRET_KEY=S3CRET"], fake.runs)
+    assert "env.MY_SECRET_KEY=S3CRET" in again
+
+
+def test_a_start_that_was_refused_takes_no_name(fake: FakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its driver can't be started; one that began to train keeps its record."""
+    prepared = fake.prepared([])
+    monkeypatch.setattr("npu_rl.training.run.begin_run.compose", lambda *_: ComposedConfig({}, {}))
+    (fake.root / "python").chmod(0o644)
+    shown = io.StringIO()
+    with pytest.raises(HostError):
+        train(prepared, PlainScreen(shown))
+    assert not (fake.runs / "demo").exists() and "the name demo is free" in shown.getvalue()
+    with pytest.raises(RunFailed):
+        train(fake.prepared(["raise"]), PlainScreen(shown))
+    assert recorded_run(fake.runs, "demo").state == "failed"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`runs stop` with the workers of a real Ray: all of them end, also those of a run whose driver was killed."""
+"""The workers of a real Ray end with `runs stop`, and with a npu-rl that is killed in a step."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.common.process import processes_of, stop_remaining
 from npu_rl.training.record.recorded_run import recorded_run
 from npu_rl.training.record.run_record import RunRecord
-from npu_rl.training.record.stop_run import StoppedRun, stop_run
-from npu_rl.training.record.temporary_folders import remaining_folders
+from npu_rl.training.record.stop_run import stop_run
 from tests.support import ROOT
-from tests.training.processes import environment, lives, wait_for
+from tests.training.processes import environment, left_of, lives, wait_for
 
 pytest.importorskip("torch")
 pytest.importorskip("ray")
@@ -35,32 +33,31 @@ def _receivers(pids: list[int]) -> list[int]:
     return [pid for pid in pids if b"for line in sys.stdin" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
-@pytest.mark.parametrize("killed", [False, True], ids=("npu-rl lives", "npu-rl and the driver were killed"))
+@pytest.mark.parametrize("killed", [False, True], ids=("stopped", "kill -9 of npu-rl"))
 def test_all_processes_of_a_run_end(tmp_path: Path, killed: bool) -> None:
     env = {**environment(None), "PYTHONPATH": str(ROOT)}
     npu_rl = subprocess.Popen([sys.executable, "-c", LAUNCH, str(tmp_path)], env=env, start_new_session=True)
+    run = tmp_path / "runs/demo"
     try:
         record = _started(tmp_path / "runs", npu_rl)
-        pids = processes_of(record.mark)
-        receivers = _receivers(pids)
-        assert len(receivers) == 2 and len(pids) >= 6
+        pids = [int(one) for one in left_of(run) if one.isdecimal()]
+        assert len(_receivers(pids)) == 2 and len(pids) >= 6
         if killed:
-            os.kill(npu_rl.pid, signal.SIGKILL)
-            os.kill(record.attempts[-1].driver or 0, signal.SIGKILL)
+            npu_rl.kill()
             npu_rl.wait(60)
-            assert any(map(lives, pids)), "nothing was left to be stopped"
-        done = _stopped(record)
+            wait_for(lambda: not any(map(lives, pids)), "the end of all processes", 30.0)
+        done = stop_run(record, 90.0, print)
         npu_rl.wait(60)
     finally:
         npu_rl.kill()
         npu_rl.wait()
-        for run in (tmp_path / "runs").glob("*/run.json"):  # what a stop that fails has left
-            stop_remaining(RunRecord.load(tmp_path / "runs", run.parent.name).mark)
-    assert done.how == ("leftover" if killed else "in order")
-    assert [pid for pid in pids if lives(pid)] == [] == processes_of(record.mark)
-    assert remaining_folders(record.mark) == []
+        for left in filter(str.isdecimal, left_of(run)):
+            os.kill(int(left), signal.SIGKILL)
+    assert done.how == ("ended before" if killed else "in order")
+    assert [pid for pid in pids if lives(pid)] == []
+    assert killed or left_of(run) == []
     found = recorded_run(tmp_path / "runs", "demo")
-    assert found.state == done.outcome == ("killed" if killed else "stopped") and found.steps >= 2
+    assert found.state == done.state == ("killed" if killed else "stopped") and found.steps >= 2
 
 
 def _started(runs: Path, npu_rl: subprocess.Popen[bytes]) -> RunRecord:
@@ -74,7 +71,3 @@ def _started(runs: Path, npu_rl: subprocess.Popen[bytes]) -> RunRecord:
     log = runs / "demo/attempts/1/driver.log"
     assert npu_rl.poll() is None, log.read_text()[-2000:] if log.exists() else "npu-rl has not begun the run"
     return RunRecord.load(runs, "demo")
-
-
-def _stopped(record: RunRecord) -> StoppedRun:
-    return stop_run(RunRecord.load(record.folder.parent, "demo"), 90.0, print)

@@ -72,4 +72,4 @@ def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def _key(override: str) -> str:
-    return ".".join(parse_overrides([override])[0].path)
+    return ".".join(parse_overrides([override.replace(MASK, "masked")])[0].path)  # the mask is no YAML

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -46,39 +47,36 @@ GOAL_WINDOW = 5  # last steps whose mean reward is compared with the goal
 class RunStopped(NpuRlError):
     """A run that the user or the system stopped; `exit_code` is 128 plus the signal's number."""
 
-    def __init__(
-        self, number: int, record: RunRecord, recipe: Recipe, *, free_name: bool = False, named: bool = False
-    ) -> None:
+    def __init__(self, number: int, record: RunRecord, recipe: Recipe, *, named: bool = False) -> None:
         """Describe how to continue a run of the recipe that signal `number` stopped.
 
         Args:
             number: The signal's.
             record: The run's.
             recipe: The run's.
-            free_name: Whether npu-rl chose the run's name, which the command then has to give.
-            named: Whether the user chose it.
+            named: Whether the user chose its name.
         """
-        every = recipe.checkpoint.every
-        why, hint = None, _resume_hint(record, recipe, free_name)
-        if hint is None:
+        why, hint = None, _resume_hint(record, recipe)
+        if not hint:
             why = f"It has no checkpoint to resume from: {no_checkpoint_reason(record, recipe)}"
-            hint = (
-                "The same command runs it again, under the next free name"
-                if not named
-                else "Run it again under another name: name=…"
-            )
-            hint += "; checkpoint.every=N saves one every N steps" if every == -1 else ""
+            again = "under another name: name=…" if named else "by the same command, under the next free name"
+            saving = "; checkpoint.every=N saves one every N steps" if recipe.checkpoint.every == -1 else ""
+            hint = f"Run it again {again}{saving}"
         what = "Stopped. No process of this run is left"
         super().__init__(what, where=str(record.folder), why=why, hint=hint)
         self.exit_code = 128 + number
 
 
-def _resume_hint(record: RunRecord, recipe: Recipe, free_name: bool) -> str | None:
+def _resume_hint(record: RunRecord, recipe: Recipe) -> str:
+    """Return a sentence with the command that continues a run, or "" without a checkpoint."""
     step = record.latest_checkpoint if can_resume(recipe) else None
     if step is None:
-        return None
-    its_name = f" and name={record.name}" if free_name else ""
-    return f"Continue from its checkpoint of step {step}: the same command with --resume{its_name}"
+        return ""
+    run = recorded_run(record.folder.parent, record.name)
+    command, workspace = resume_command(run), Path(run.fact("workspace") or "")
+    if workspace not in (Path.cwd(), *Path.cwd().parents):
+        command += f" --workspace {shlex.quote(str(workspace))}"
+    return f"Continue from its checkpoint of step {step}: {command}"
 
 
 class RunFailed(NpuRlError):
@@ -309,7 +307,7 @@ def _result(prepared: Prepared, record: RunRecord, attempt: Attempt, ended: Atte
     if ended.signal is not None:
         given = prepared.loaded
         named = not given.free_name and any(word.startswith("name=") for word in given.overrides)
-        raise RunStopped(ended.signal, record, prepared.recipe, free_name=given.free_name, named=named)
+        raise RunStopped(ended.signal, record, prepared.recipe, named=named)
     if ended.fatal is not None:
         raise RunFailed(
             ended.fatal.message,
@@ -329,7 +327,7 @@ def _result(prepared: Prepared, record: RunRecord, attempt: Attempt, ended: Atte
             f"The trainer ended by itself after step {points[-1].step if points else 0} of {prepared.recipe.steps}",
             where=str(attempt.driver_log),
             why="It reported success (exit status 0).",
-            hint=_resume_hint(record, prepared.recipe, prepared.loaded.free_name),
+            hint=_resume_hint(record, prepared.recipe) or None,
         )
     goal = prepared.recipe.reward.goal
     if goal is not None and (final is None or final < goal):
@@ -356,7 +354,7 @@ def _failure(prepared: Prepared, record: RunRecord, attempt: Attempt, code: int)
             why="\n".join(lost),
             hint=lost_nodes_hint(one_machine=one_machine),
         )
-    again = _resume_command(record, prepared.recipe)
+    again = _resume_hint(record, prepared.recipe)
     if found is None:
         return RunFailed(f"The trainer failed ({status})", where=str(attempt.driver_log), hint=again or None)
     return RunFailed(
@@ -365,10 +363,3 @@ def _failure(prepared: Prepared, record: RunRecord, attempt: Attempt, code: int)
         why=found.cause + (f"\n{found.excerpt}" if found.excerpt else ""),
         hint="\n".join(filter(None, (found.hint, "" if "--resume" in found.hint else again))) or None,
     )
-
-
-def _resume_command(record: RunRecord, recipe: Recipe) -> str:
-    """Return a sentence with the command that continues a run, or "" without a checkpoint."""
-    step = record.latest_checkpoint if can_resume(recipe) else None
-    command = resume_command(recorded_run(record.folder.parent, record.name)) if step is not None else ""
-    return command and f"Then continue from its checkpoint of step {step}: {command}"
