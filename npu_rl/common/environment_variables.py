@@ -145,8 +145,6 @@ VARIABLES: tuple[Variable, ...] = (
              "Number of generated files that the tests of hunk headings compare with git."),
     Variable("NPU_RL_PYTHON_CASES", TESTS, "600",
              "Number of changes of a workspace that are compared with Python."),
-    Variable("NPU_RL_INSTALLERS", TESTS, "unset",
-             "1 also installs npu-rl with pipx and uv, which pip fetches first."),
     Variable("NPU_RL_TEST_CACHE", "the tests", "a temporary folder", "Cache folder of the tests' processes."),
     Variable("NPU_RL_TEST_BYTE_CODE", "the tests", "a temporary folder",
              "Byte code of the trees that tests import."),
