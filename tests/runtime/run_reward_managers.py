@@ -51,14 +51,11 @@ def batch(case: dict[str, Any]) -> DataProto:
 
 
 def scored(case: dict[str, Any], chosen: dict[str, Any], num_examine: int) -> dict[str, Any]:
+    reward = {"path": chosen["path"], "name": chosen["name"], "reward_kwargs": chosen["arguments"]}
     config = OmegaConf.create(
         {
             "reward_model": {"reward_manager": chosen["manager"], "sandbox_fusion": {"url": None}},
-            "custom_reward_function": {
-                "path": chosen["path"],
-                "name": chosen["name"],
-                "reward_kwargs": chosen["arguments"],
-            },
+            "custom_reward_function": reward,
             "data": {"reward_fn_key": "data_source"},
         }
     )

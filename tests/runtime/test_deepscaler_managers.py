@@ -81,24 +81,19 @@ DEFAULT = {"manager": "naive", "path": None, "name": None, "arguments": {}}
 
 
 def test_one_call_scores_as_one_call_each(code: Path) -> None:
-    """For training and validation: equal rewards, at the last token; one call in place of one per response."""
-    recipes = [of_recipe(code, "deepseek-r1-zero-256die"), DEFAULT]
-    (batch, batch_validation), (naive, naive_validation) = run(code, case(*recipes))
-    assert batch["rewards"] == [accuracy for _, _, accuracy, _ in PAIRS]
-    assert {place for place in batch["places"] if place is not None} == {0}
-    assert naive["rewards"] == batch["rewards"] and naive["places"] == batch["places"]
-    assert (batch["calls"], naive["calls"]) == ([len(PAIRS)], [1] * len(PAIRS))
-    assert (batch_validation, naive_validation) == (batch, naive)
+    """For training and validation: equal rewards, at the last token; one call in place of one per response.
 
-
-@pytest.mark.parametrize("name", RECIPES)
-def test_each_recipe_names_the_batch_manager(code: Path, name: str) -> None:
-    """One call for all; the format counts where the recipe's arguments say so."""
-    chosen = of_recipe(code, name)
-    with_format = chosen["arguments"].get("variant") == "format"
-    ((training, validation),) = run(code, case(chosen))
-    assert training == validation and training["calls"] == [len(PAIRS)]
-    assert training["rewards"] == pytest.approx([pair[3 if with_format else 2] for pair in PAIRS])
+    Each recipe names the manager `batch`, and the format counts where its arguments say so.
+    """
+    recipes = [of_recipe(code, name) for name in RECIPES]
+    *batches, (naive, naive_validation) = run(code, case(*recipes, DEFAULT))
+    assert naive["calls"] == [1] * len(PAIRS) and naive_validation == naive
+    for recipe, (training, validation) in zip(recipes, batches, strict=True):
+        with_format = recipe["arguments"].get("variant") == "format"
+        assert training == validation and training["calls"] == [len(PAIRS)]
+        assert training["rewards"] == pytest.approx([pair[3 if with_format else 2] for pair in PAIRS])
+        assert {place for place in training["places"] if place is not None} == {0}
+        assert with_format or training["rewards"] == naive["rewards"]
 
 
 def test_another_data_source_is_refused_by_both(code: Path) -> None:

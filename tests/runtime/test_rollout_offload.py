@@ -39,7 +39,12 @@ def round_trip(llm: TinyLLM, sent: dict[str, Any]) -> None:
     """What verl's sharding manager does between two rollouts."""
     llm.sleep(level=2)
     llm.wake_up(tags=["weights"])
-    load(llm.model, sent)
+    wake(llm, sent)
+
+
+def wake(llm: TinyLLM, sent: dict[str, Any] | None = None) -> None:
+    """Load weights, by default the first ones, into an engine whose weights are awake, and wake the cache."""
+    load(llm.model, weights(llm.model) if sent is None else sent)
     llm.wake_up(tags=["kv_cache"])
 
 
@@ -142,48 +147,33 @@ def test_the_same_weights_give_the_same_answers_and_others_others() -> None:
     assert answers(llm) == others
 
 
-def test_parameters_stay_the_same_objects() -> None:
-    """Compiled graphs and verl's weight loaders hold on to them."""
+def test_parameters_stay_the_same_objects_and_what_nobody_sends_stays() -> None:
+    """Graphs and loaders hold on to Parameters; no checkpoint has a rotary cache, nor each actor a bias."""
     llm = make()
-    before = dict(llm.model.named_parameters())
-    llm.model.output.weight.mark = "kept"  # type: ignore[attr-defined]
+    experts, output = llm.model.experts, llm.model.output
+    rotary, bias = llm.model.attention.rotary, experts.e_score_correction_bias
+    experts.w2_weight.data = experts.w2_weight.data.transpose(1, 2).contiguous().transpose(1, 2)
+    output.weight.mark = "kept"  # type: ignore[attr-defined]
+
+    def state() -> list[Any]:
+        return [(id(one), one.shape, one.stride(), one.dtype) for one in llm.model.parameters()]
+
+    before, place, values = state(), rotary.data_ptr(), [rotary.clone(), bias.detach().clone()]
     for seed in range(3):
         round_trip(llm, weights(llm.model, seed))
-        after = dict(llm.model.named_parameters())
-        assert {name: id(one) for name, one in after.items()} == {
-            name: id(one) for name, one in before.items()
-        }
-    assert llm.model.output.extra is llm.model.output.weight and llm.model.output.weight.mark == "kept"
-    for one in (llm.model.experts.w13_weight, llm.model.experts.w2_weight, llm.model.output.weight):
+        assert state() == before and rotary.data_ptr() == place
+        assert torch.equal(rotary, values[0]) and torch.equal(bias, values[1])
+    assert output.extra is output.weight and output.weight.mark == "kept"
+    for one in (experts.w13_weight, experts.w2_weight, output.weight):
         assert callable(one.weight_loader) and not one.requires_grad  # type: ignore[attr-defined]
-
-
-def test_layouts_are_kept() -> None:
-    llm = make()
-    experts = llm.model.experts
-    experts.w2_weight.data = experts.w2_weight.data.transpose(1, 2).contiguous().transpose(1, 2)
-    before = [(one.shape, one.stride(), one.dtype) for one in llm.model.parameters()]
-    round_trip(llm, weights(llm.model))
-    assert [(one.shape, one.stride(), one.dtype) for one in llm.model.parameters()] == before
-
-
-def test_buffers_and_vectors_stay() -> None:
-    """Nobody sends them: verl's actor may have no correction bias, and a rotary cache is in no checkpoint."""
-    llm = make()
-    rotary, bias = llm.model.attention.rotary, llm.model.experts.e_score_correction_bias
-    place, values = rotary.data_ptr(), [rotary.clone(), bias.detach().clone()]
-    llm.sleep(level=2)
-    assert rotary.data_ptr() == place and torch.equal(bias, values[1])
-    llm.wake_up(tags=["weights"])
-    load(llm.model, weights(llm.model))
-    llm.wake_up(tags=["kv_cache"])
-    assert torch.equal(rotary, values[0]) and torch.equal(bias, values[1])
 
 
 def test_derived_tensors_go_and_come_back_from_the_new_weights() -> None:
     llm = make()
     impl = llm.model.attention.impl
+    assert answers(llm) == answers(llm) and llm.core.scheduler.prefixes
     llm.sleep(level=2)
+    assert not llm.core.scheduler.prefixes  # their blocks are gone, and they are of other weights
     assert impl.W_UV is None and impl.W_UK_T is None and impl.key_cache is None
     llm.wake_up(tags=["weights"])
     sent = weights(llm.model, seed=5)
@@ -204,14 +194,20 @@ def test_verl_finds_the_tags_and_vllm_its_state() -> None:
     assert executor.is_sleeping and executor.sleeping_tags == {"weights", "kv_cache"}
     llm.wake_up(tags=["weights"])
     assert executor.is_sleeping and executor.sleeping_tags == {"kv_cache"}
-    load(llm.model, weights(llm.model))
-    llm.wake_up(tags=["kv_cache"])
+    wake(llm)
     assert not executor.is_sleeping and executor.sleeping_tags == set()
 
 
-def test_level_1_brings_the_weights_back() -> None:
+def test_level_1_brings_the_weights_back_and_half_awake_it_can_sleep_again() -> None:
     llm = make()
     first = answers(llm)
+    rollout_offload.install(llm)  # twice is as once
+    weights_awake(llm)
+    llm.sleep(level=2)  # after a step that failed while the weights were sent
+    assert llm.model.output.weight.numel() == 0
+    llm.wake_up(tags=["weights"])
+    wake(llm)
+    assert answers(llm) == first
     llm.sleep()
     assert all(one.numel() == 0 or one.dim() == 1 for one in llm.model.parameters())
     llm.wake_up()
@@ -253,11 +249,7 @@ WRONG: list[tuple[Callable[[TinyLLM], None] | None, Callable[[TinyLLM], None], s
     (weights_awake, generate, "asleep: kv_cache"),
     (asleep, lambda llm: llm.llm_engine.step(), "asleep"),
     (asleep, lambda llm: llm.wake_up(tags=["kv_cache"]), "weights are still asleep"),
-    (
-        weights_awake,
-        lambda llm: llm.wake_up(tags=["kv_cache"]),
-        r"5 rollout weights were not loaded .* embed\.weight",
-    ),
+    (weights_awake, lambda llm: llm.wake_up(tags=["kv_cache"]), r"5 rollout weights .* embed\.weight"),
     (asleep, lambda llm: llm.wake_up(tags=["weight"]), "the tags are"),
     (None, lambda llm: llm.wake_up(tags=["weights", "gpu"]), "the tags are"),
     (None, lambda llm: llm.sleep(level=3), "the levels are"),
@@ -280,8 +272,7 @@ def test_a_wrong_order_is_an_error_and_changes_nothing(
     if before is asleep:
         llm.wake_up(tags=["weights"])
     if before:
-        load(llm.model, weights(llm.model))
-        llm.wake_up(tags=["kv_cache"])
+        wake(llm)
     assert answers(llm) == first
 
 
@@ -293,6 +284,11 @@ def test_requests_that_are_not_finished_keep_the_engine_awake() -> None:
         llm.sleep(level=2)
     with torch.no_grad():
         assert llm.llm_engine.step().tolist() == first
+    # vLLM's pool refuses to forget prefixes while a block is held (vllm/v1/core/block_pool.py:302)
+    llm.core.scheduler.reset_prefix_cache = lambda: False
+    with pytest.raises(RuntimeError, match="some of its requests"):
+        llm.sleep(level=2)
+    assert llm.model.output.weight.numel()
 
 
 class Leaving:
@@ -333,8 +329,7 @@ def test_an_error_while_generating_is_the_one_that_comes_out(
     assert not llm.core.scheduler.get_num_unfinished_requests()
     assert not llm.llm_engine.output_processor.request_states
     llm.wake_up(tags=["weights"])
-    load(llm.model, weights(llm.model))
-    llm.wake_up(tags=["kv_cache"])
+    wake(llm)
     assert answers(llm) == first
 
 
@@ -347,15 +342,6 @@ def test_what_fails_besides_is_logged(
     with pytest.raises(ZeroDivisionError):
         fail_in(llm, monkeypatch)
     assert "could not sleep after that: RuntimeError: The rollout's engine can't sleep" in caplog.text
-
-
-def test_blocks_in_use_keep_the_engine_awake() -> None:
-    """vLLM's pool refuses to forget prefixes while a block is held (vllm/v1/core/block_pool.py:302)."""
-    llm = make()
-    llm.core.scheduler.reset_prefix_cache = lambda: False
-    with pytest.raises(RuntimeError, match="some of its requests"):
-        llm.sleep(level=2)
-    assert llm.model.output.weight.numel()
 
 
 def test_twice_is_a_warning_as_in_vllm(caplog: pytest.LogCaptureFixture) -> None:
@@ -372,21 +358,7 @@ def test_twice_is_a_warning_as_in_vllm(caplog: pytest.LogCaptureFixture) -> None
         "The rollout's engine is already asleep.",
         "wake_up(tags=['weights']): already awake.",
     ]
-    load(llm.model, weights(llm.model))
-    llm.wake_up(tags=["kv_cache"])
-    assert answers(llm) == first
-
-
-def test_half_awake_it_can_sleep_again() -> None:
-    """A step that failed while the weights were sent must not keep their memory."""
-    llm = make()
-    first = answers(llm)
-    weights_awake(llm)
-    llm.sleep(level=2)
-    assert llm.model.output.weight.numel() == 0
-    llm.wake_up(tags=["weights"])
-    load(llm.model, weights(llm.model))
-    llm.wake_up(tags=["kv_cache"])
+    wake(llm)
     assert answers(llm) == first
 
 
@@ -405,15 +377,6 @@ def test_a_weight_that_was_not_sent_is_named(left_out: str) -> None:
     load(llm.model, {left_out: part})
     llm.wake_up(tags=["kv_cache"])
     assert answers(llm) == answers(make())
-
-
-def test_cached_prefixes_are_forgotten() -> None:
-    """Their blocks are gone, and they are of other weights."""
-    llm = make()
-    first = answers(llm)
-    assert answers(llm) == first and llm.core.scheduler.prefixes
-    llm.sleep(level=2)
-    assert not llm.core.scheduler.prefixes
 
 
 def test_the_cache_is_made_again_without_warming_up() -> None:
@@ -439,22 +402,23 @@ def test_another_number_of_blocks_is_an_error() -> None:
     assert answers(llm) == answers(make())
 
 
-def test_caches_of_another_shape_are_an_error() -> None:
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda llm: setattr(llm.runner, "lines", 5), "in other shapes"),
+        # by the next load they would be written in the wrong layout
+        (
+            lambda llm: setattr(llm.model.experts, "quant_method", tiny_engine.MovingMethod()),
+            r"has moved experts\.w13",
+        ),
+    ],
+)
+def test_what_comes_back_otherwise_is_an_error(change: Callable[[TinyLLM], Any], message: str) -> None:
     llm = make()
-    llm.runner.lines += 1
+    change(llm)
     weights_awake(llm)
-    load(llm.model, weights(llm.model))
-    with pytest.raises(RuntimeError, match="in other shapes"):
-        llm.wake_up(tags=["kv_cache"])
-
-
-def test_a_quant_method_that_moves_weights_is_refused() -> None:
-    """By the next load they would be written in the wrong layout."""
-    llm = make(method=tiny_engine.MovingMethod())
-    weights_awake(llm)
-    load(llm.model, weights(llm.model))
-    with pytest.raises(RuntimeError, match=r"MovingMethod.* has moved experts\.w13_weight"):
-        llm.wake_up(tags=["kv_cache"])
+    with pytest.raises(RuntimeError, match=message):
+        wake(llm)
 
 
 def other_process(llm: TinyLLM) -> None:
@@ -495,10 +459,3 @@ def test_switched_off_it_is_upstream(monkeypatch: pytest.MonkeyPatch) -> None:
     llm = make(enable_sleep_mode=True)
     llm.sleep(level=2)
     assert llm.model.output.weight.numel() and llm.generate([1])
-
-
-def test_installed_twice_it_is_the_same() -> None:
-    llm = make()
-    before = llm.sleep
-    rollout_offload.install(llm)
-    assert llm.sleep is before

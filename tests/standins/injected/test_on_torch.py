@@ -189,35 +189,27 @@ def test_unknown_unset_and_misshapen_weights_are_fatal(load_weights: Any, weight
         load_weights(Small(), [(name, torch.zeros(shape)) for name, shape in weights])
 
 
-@pytest.mark.parametrize(
-    ("fault", "expected"),
-    [
-        ("zeroed:o_proj", {"0.o_proj": [0.0, 0.0], "0.q_proj": [1.0, 2.5]}),
-        ("unsent:o_proj", {"0.q_proj": [1.0, 2.5]}),
-        ("rounded:o_proj", {"0.o_proj": [1.0, 2.5], "0.q_proj": [1.0, 2.5]}),
-        ("exchanged:o_proj", {"0.o_proj": [2.5, 1.0], "0.q_proj": [1.0, 2.5]}),
-    ],
-)
-def test_a_fault_of_the_weight_sync_changes_tensors_by_name(
-    fault: str, expected: dict[str, list[float]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+FAULTS = {
+    "zeroed:o_proj": {"0.o_proj": [0.0, 0.0], "0.q_proj": [1.0, 2.5]},
+    "unsent:o_proj": {"0.q_proj": [1.0, 2.5]},
+    "rounded:o_proj": {"0.o_proj": [1.0, 2.5], "0.q_proj": [1.0, 2.5]},
+    "exchanged:o_proj": {"0.o_proj": [2.5, 1.0], "0.q_proj": [1.0, 2.5]},
+}
+
+
+def test_a_fault_of_the_weight_sync_changes_tensors_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exchanged experts are half of them apart."""
     from npu_rl.rehearsal.injected.npu_rl_standins import fault as control
 
-    monkeypatch.setenv(control.FAULT, fault)
-    sent = {"0.o_proj": torch.tensor([1.0, 2.501]), "0.q_proj": torch.tensor([1.0, 2.5])}
-    got = {name: [round(x, 2) for x in value.tolist()] for name, value in control.with_fault(sent.items())}
-    assert got == expected
-
-
-def test_exchanged_experts_are_half_of_them_apart_and_an_unknown_fault_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    from npu_rl.rehearsal.injected.npu_rl_standins import fault as control
-
+    for fault, expected in FAULTS.items():
+        monkeypatch.setenv(control.FAULT, fault)
+        sent = {"0.o_proj": torch.tensor([1.0, 2.501]), "0.q_proj": torch.tensor([1.0, 2.5])}
+        got = control.with_fault(sent.items())
+        assert {name: [round(x, 2) for x in value.tolist()] for name, value in got} == expected
     monkeypatch.setenv(control.FAULT, "exchanged:experts")
-    sent = [(f"mlp.experts.{number}.up_proj", torch.tensor([float(number)])) for number in range(4)]
-    got = {name: value.item() for name, value in control.with_fault(sent)}
+    experts = [(f"mlp.experts.{number}.up_proj", torch.tensor([float(number)])) for number in range(4)]
+    got = {name: value.item() for name, value in control.with_fault(experts)}
     assert got == {f"mlp.experts.{number}.up_proj": float((number + 2) % 4) for number in range(4)}
     monkeypatch.setenv(control.FAULT, "lost:experts")
     with pytest.raises(ValueError, match="known are zeroed, unsent, rounded, kept, exchanged"):
-        list(control.with_fault(sent))
+        list(control.with_fault(experts))

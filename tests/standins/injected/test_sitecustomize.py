@@ -42,12 +42,3 @@ def test_a_sitecustomize_of_the_users_runs_too(tmp_path: Path) -> None:
     done = run("import sitecustomize; print(FROM_USER, sitecustomize.__file__)", tmp_path, standins="cpu")
     theirs = str(tmp_path / "sitecustomize.py")
     assert done.stdout.split() == [theirs, theirs], done.stderr
-
-
-def test_the_modules_need_nothing_of_npu_rl(tmp_path: Path) -> None:
-    """The training interpreter need not have npu-rl: everything there is found from its two folders."""
-    for path in sorted([*INJECTED.rglob("*.py"), *REHEARSAL.rglob("*.py")]):
-        text = path.read_text()
-        assert (
-            "import npu_rl\n" not in text and "from npu_rl." not in text and "from npu_rl import" not in text
-        ), path

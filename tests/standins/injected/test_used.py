@@ -26,17 +26,6 @@ def test_the_runtime_has_the_same_counter() -> None:
     assert ours == (ROOT / "npu_rl" / "runtime" / "used.py").read_bytes()
 
 
-def test_counts_outlive_a_kill(tmp_path: Path) -> None:
-    done = run(
-        "import os, signal\nfrom npu_rl_standins.used import count\n"
-        "for _ in range(1000): count('a')\ncount('b c')\nos.kill(os.getpid(), signal.SIGKILL)",
-        tmp_path,
-    )
-    assert done.returncode == -signal.SIGKILL
-    found = read_usage(tmp_path)[1]
-    assert found["b c"] == 1 and 100 <= found["a"] <= 1000
-
-
 def test_what_runs_once_in_a_while_is_exact_after_a_kill(tmp_path: Path) -> None:
     """A hook of each step, over a rehearsal's steps, beside one of each micro batch."""
     done = run(

@@ -16,7 +16,7 @@ from npu_rl_standins.hooks import after_import
 
 
 def install() -> None:
-    """Check the syncs of verl's managers, of those in cann-recipes-train, and of the stand-in for the rollout.
+    """Check the syncs of managers of verl and cann-recipes-train, and those of the stand-in for the rollout.
 
     A witness of a fault has no checkpoint to compare with, and not `npu_rl_tensors`, which only a run has on its path.
     """

@@ -74,7 +74,7 @@ def npu_grouped_matmul(
     tuning_config: Any = None,
     output_dtype: Any = None,
 ) -> list[torch.Tensor]:
-    """Matrix product x[group] @ weight for each group of rows, as patched models of transformers ask for it.
+    """Matrix product x[group] @ weight for each group of rows, as patched models of transformers call it.
 
     Differentiable. Not supported: bias, quantisation, activations, groups of another dimension, a result per group.
     Source: op-plugin docs; caller modeling_qwen3_moe.py after verl_npu 2.3.0.
