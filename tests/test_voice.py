@@ -68,9 +68,7 @@ INNOCENT = {
     "full: also lay the whole patched repository": "the transitive verb; setup's commits have it",
     "Lay npu_rl_runtime into the code tree.": "the transitive verb; setup's commits have it",
     "Lay the runtime": "the subject of a commit in every workspace, part of its id",
-    "of the first {} responses": "the end of a sentence that begins elsewhere",
     "There is no reward.": "a sentence of its own, with a subject",
-    "There is no reward to draw yet.": "a sentence of its own, with a subject",
 }
 MOST_INNOCENT = 40
 SMALL = 50  # strings of a package below which its share says little

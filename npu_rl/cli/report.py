@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -12,13 +12,10 @@ from npu_rl.cli.options import Json, Run, Workspace
 from npu_rl.cli.recorded import runs_root
 from npu_rl.cli.show import amount, if_interrupted, print_json, say, tell
 
-if TYPE_CHECKING:
-    from npu_rl.training.report.write_report import ReportRequest, WrittenReport
-
 
 @examples(
     "npu-rl report quickstart-2 --against quickstart -o report.html",
-    "npu-rl report deepseek-r1-zero-256die --against published",
+    "npu-rl report deepseek-r1-zero-256die -o day3.html",
     "npu-rl report quickstart --watch   # until the run has ended",
 )
 def report(
@@ -28,11 +25,7 @@ def report(
     ),
     against: Annotated[
         str | None,
-        typer.Option(
-            "--against",
-            metavar="RUN|published",
-            help="Show another run, or the published figures of the recipe, in the same charts.",
-        ),
+        typer.Option("--against", metavar="RUN", help="Show another run in the same charts."),
     ] = None,
     watch: Annotated[
         bool, typer.Option("--watch", help="Write it again every 10 seconds until the run has ended.")
@@ -42,35 +35,24 @@ def report(
 ) -> None:
     """Write a run's report as HTML.
 
-    The report is one file with curves, alarms, samples, nodes and the whole
-    provenance. Any browser opens it without a network.
+    The report is one file with curves, figures, alarms, samples, nodes and the whole provenance. Any browser opens it
+    without a network. An existing file is replaced only if it is a report.
     """
-    from npu_rl.training.report.write_report import watch_report, write_report
+    from dataclasses import asdict
 
-    request = _request(run, output, against, workspace)
+    from npu_rl.common.user_path import user_path
+    from npu_rl.training.record.locate_run import locate_run
+    from npu_rl.training.report.write_report import ReportRequest, watch_report, write_report
+
+    runs = runs_root(workspace)
+    other = None if against is None else locate_run(against, runs)
+    request = ReportRequest(locate_run(run, runs), user_path(output).absolute(), other)
     if watch:
         if_interrupted("Stopped; the report shows the run as it was when last written.")
         written = watch_report(request, lambda news: tell(f"step {news.steps}: {news.output} written"))
     else:
         written = write_report(request)
     if json:
-        print_json(written.to_json())
+        print_json(asdict(written))
     else:
-        _print(written)
-
-
-def _request(run: str, output: Path, against: str | None, workspace: Path | None) -> ReportRequest:
-    from npu_rl.common.user_path import user_path
-    from npu_rl.training.record.locate_run import locate_run
-    from npu_rl.training.report.write_report import PUBLISHED, ReportRequest
-
-    runs = runs_root(workspace)
-    published = against == PUBLISHED
-    other = None if against is None or published else locate_run(against, runs)
-    return ReportRequest(locate_run(run, runs), user_path(output).absolute(), other, published)
-
-
-def _print(written: WrittenReport) -> None:
-    say(f"{written.output}: {written.run}, {written.state}, step {written.steps}, {amount(written.size)}")
-    for line in written.missing:
-        say(f"  {line}")
+        say(f"{written.output}: {written.run}, {written.state}, step {written.steps}, {amount(written.size)}")

@@ -6,19 +6,21 @@ import json
 import os
 import re
 import shlex
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
+from npu_rl.cli.app import app
 from npu_rl.common.bundled import data_root
 from npu_rl.common.errors import HostError
 from npu_rl.common.masking import Secrets
 from npu_rl.training.monitor.metrics import MetricsWriter
 from npu_rl.training.record.attempt import now
+from npu_rl.training.record.recorded_run import recorded_run
 from npu_rl.training.record.run_record import RunRecord
 from tests.browse.recorded import RECIPE, checkpoint, documented, run, write_samples
 from tests.in_process import run_here
@@ -44,6 +46,17 @@ class Runs:
         found: dict[str, Any] = json.loads(self(*words, "--json").stdout)
         assert documented(words[0], JSON_PAGE) == found.keys()
         return found
+
+
+def check_command(line: str) -> None:
+    """Fail unless a line runs a command of npu-rl with arguments that it takes."""
+    words = shlex.split(line, comments=True)
+    words = words[words.index("npu-rl") + 1 :]
+    command, context = typer.main.get_command(app), None
+    while hasattr(command, "get_command"):
+        context = command.make_context("npu-rl", [], parent=context, resilient_parsing=True)
+        command = command.get_command(context, words.pop(0))
+    command.make_context("npu-rl", words, parent=context)
 
 
 @pytest.fixture
@@ -81,26 +94,41 @@ def test_the_list_has_each_state(runs: Runs) -> None:
 
 
 def test_damaged_records_hide_no_other_run(runs: Runs) -> None:
-    """As another user's, or on a failing disk; the name is too long for any file system, for root as well."""
-    for name in ("fine", "half", "locked"):
+    """As on a failing disk; the name is too long for any file system, for root as well."""
+    for name in ("fine", "half", "locked", "spaced"):
         run(runs.root, name)
     for file in ("half/attempts/1/metrics.jsonl", "locked/run.json"):
         (runs.root / file).unlink()
         (runs.root / file).symlink_to("x" * 300)
+    (runs.root / "spaced").rename(runs.root / "my run")
+    (runs.root / "lost+found").mkdir()  # of a disk that is mounted there
     done = runs("list")
     assert [line.split()[0] for line in done.stdout.splitlines()[1:]] == ["fine"]
-    for file in ("half/attempts/1/metrics.jsonl", "locked/run.json"):
-        assert f"Unreadable: {runs.root}/{file}: File name too long" in done.stderr
-    assert len(runs.json("list")["unreadable"]) == 2
+    damaged = [
+        f"{runs.root}/{file}" for file in ("locked/run.json", "my run", "half/attempts/1/metrics.jsonl")
+    ]
+    assert re.findall(r"Unreadable: (.*?): ", done.stderr) == damaged
+    assert runs.json("list")["unreadable"] == damaged
     assert "metrics.jsonl" in runs("show", "half", code=1).stderr
-    for name in ("fine", "half"):
-        shutil.rmtree(runs.root / name)
-    assert "No runs in" not in runs("list").stderr
 
 
-def test_an_empty_folder(runs: Runs) -> None:
-    assert "No runs in" in runs("list").stderr
-    assert runs.json("list")["runs"] == []
+def test_a_name_is_that_of_the_folder_of_runs_also_beside_a_record_of_that_name(runs: Runs) -> None:
+    """People stand in another workspace's folder of runs, and each has a quickstart."""
+    there = runs.folder / "other/runs"
+    run(runs.root, "demo", [{1: 0.1}], "stopped")
+    run(there, "demo")
+    run(there, "only")
+
+    def here(*words: str) -> subprocess.CompletedProcess[str]:
+        return run_here(["runs", *words], runs.env, there)
+
+    assert here("show", "demo").stdout.startswith("demo: stopped")
+    assert here("show", "./demo").stdout.startswith("demo: done")
+    refused = here("show", "only")
+    assert refused.returncode == 1 and "Unknown run only" in refused.stderr and "./only" in refused.stderr
+    del runs.env["NPU_RL_RUNS"]
+    runs.env["NPU_RL_CONFIG"] = str(runs.folder / "none.yaml")
+    assert here("show", "only").stdout.startswith("only: done")
 
 
 # -- show ----------------------------------------------------------------------------------------------
@@ -125,15 +153,14 @@ def test_a_resumed_run_has_one_curve_and_its_alarms_their_steps(runs: Runs) -> N
     later = {**alarm, "time": 2003.5}
     (record.folder / "attempts/1/alarms.jsonl").write_text(json.dumps(alarm) + "\n{cut off")
     (record.folder / "attempts/2/alarms.jsonl").write_text(f"{json.dumps(later)}\n" * 3)
-    write_samples(record, 4, [("q", "a", 1.0)])
     checkpoint(record, 4)
     text = runs("show", "demo").stdout
     assert "demo: done, 4/4 steps, reward 0.400, goal 0.8" in text and "UNPROVEN: mine" in text
     assert "step 2, attempt 1, FATAL nan: loss is NaN" in text and text.isascii()
     assert text.count("FATAL nan: loss is NaN") == 1 and "    next:  Stop the run.\n" in text
     assert "    often: 4 times, the last at step 3, attempt 2, FATAL nan\n" in text
-    assert re.search(r"^  1  stopped  steps 1-3 .* on n1, n2$", text, re.M)
-    assert "gen 1.5" in text and "100 per device, 200 per card" in text
+    assert re.search(r"^  1  stopped  steps 1-3, from 3 on replaced .* on n1, n2$", text, re.M)
+    assert "gen 1.5" in text and "100 tok/s/device" in text and "200 per card" in text
     found = runs.json("show", "demo")
     assert found["curve"] == [[1, 0.1], [2, 0.2], [3, 0.3], [4, 0.4]]
     assert [(one["step"], one["count"]) for one in found["alarms"]] == [(2, 1), (3, 1), (3, 2), (3, 3)]
@@ -144,56 +171,33 @@ def test_a_resumed_run_has_one_curve_and_its_alarms_their_steps(runs: Runs) -> N
 
 
 @pytest.mark.parametrize(
-    ("outcome", "overrides", "resumes"),
+    ("outcome", "overrides", "name", "words"),
     [
-        ("stopped", ["steps=4", "name=mine"], "npu-rl train quickstart steps=4 name=mine --resume"),
-        (None, [], "npu-rl train quickstart name=mine --resume"),
-        ("failed", ["optimizer.lr=1 e"], "npu-rl train quickstart 'optimizer.lr=1 e' name=mine --resume"),
+        ("stopped", ["steps=4", "name=mine"], "mine", "steps=4 name=mine"),
+        (None, [], "mine", "name=mine"),
+        ("failed", ["optimizer.lr=1 e"], "mine", "'optimizer.lr=1 e' name=mine"),
+        ("stopped", ["steps=4", "name=mine"], "moved", "steps=4 name=moved"),
     ],
 )
 def test_each_next_command_is_one(
-    runs: Runs, outcome: str | None, overrides: list[str], resumes: str
+    runs: Runs, outcome: str | None, overrides: list[str], name: str, words: str
 ) -> None:
     here = os.uname().nodename
     record = run(runs.root, "mine", [{1: 0.1}], outcome, overrides=overrides, recipe="demo", host=here)
     checkpoint(record, 1)
-    write_samples(record, 1, [("q", "a", None)])
-    lines = runs.json("show", "mine")["next"]
-    assert any(line.startswith(f"{resumes} ") for line in lines), lines
-    by_folder = runs.json("show", str(record.folder), "-w", "my ws")["next"]
-    assert [line for line in by_folder if str(record.folder) in line and "--workspace 'my ws'" in line]
-    resumes = f"NPU_RL_RUNS={runs.root} {resumes} --workspace /home/you/ws "
+    folder = record.folder.rename(runs.root / name)
+    lines = runs.json("show", name)["next"]
+    assert any(line.startswith(f"npu-rl train quickstart {words} --resume ") for line in lines), lines
+    by_folder = runs.json("show", str(folder), "-w", "my ws")["next"]
+    assert [line for line in by_folder if str(folder) in line and "--workspace 'my ws'" in line]
+    resumes = f"NPU_RL_RUNS={runs.root} npu-rl train quickstart {words} --resume --workspace /home/you/ws "
     assert any(line.startswith(resumes) for line in by_folder), by_folder
     for line in [*lines, *by_folder]:
         if "npu-rl " in line:
-            given = shlex.split(line.removeprefix(f"NPU_RL_RUNS={runs.root} "), comments=True)[1:]
-            assert run_here([*given, "--help"], runs.env, runs.folder).returncode == 0, line
+            check_command(line)
         else:
             assert Path(shlex.split(line, comments=True)[-1]).is_file()
-
-
-def test_a_run_in_its_workspaces_folder_of_runs_is_resumed_there(runs: Runs) -> None:
-    record = run(runs.root, "mine", [{1: 0.1}], "stopped", recipe="mine", workspace=str(runs.folder))
-    checkpoint(record, 1)
-    (line,) = (one for one in runs.json("show", str(record.folder))["next"] if "--resume" in one)
-    assert line.startswith(f"npu-rl train quickstart --resume --workspace {runs.folder}   # ")
-
-
-@pytest.mark.parametrize(
-    ("overrides", "name", "words"),
-    [
-        (["steps=4", "name=mine"], "moved", "steps=4 name=moved"),
-        (["name=mine", "steps=4"], "demo", "steps=4"),
-        ([], "moved", "name=moved"),
-    ],
-)
-def test_a_renamed_run_is_resumed_by_the_name_that_it_has(
-    runs: Runs, overrides: list[str], name: str, words: str
-) -> None:
-    checkpoint(run(runs.root, "mine", [{1: 0.1}], "stopped", overrides=overrides, recipe="demo"), 1)
-    (runs.root / "mine").rename(runs.root / name)
-    (line,) = (one for one in runs.json("show", name)["next"] if "--resume" in one)
-    assert line.startswith(f"npu-rl train quickstart {words} --resume ")
+    assert runs("show", name).stdout.startswith(f"{name}: ")
 
 
 def test_a_failure_is_explained_from_its_log(runs: Runs) -> None:
@@ -207,6 +211,11 @@ def test_a_failure_is_explained_from_its_log(runs: Runs) -> None:
     refused = {"what": "The nodes differ", "where": "n2", "why": "torch 2.1", "hint": "Install it."}
     (record.folder / "attempts/1/nodes.json").write_text(json.dumps({"nodes": [], "refused": refused}))
     assert "why:   The nodes differ. torch 2.1" in runs("show", "demo").stdout
+    (record.folder / "attempts/1/nodes.json").unlink()
+    lost = [{"host": "node3", "ip": "10.99.7.3", "reason": "no heartbeat"}]
+    (record.folder / "attempts/1/lost-nodes.json").write_text(json.dumps(lost))
+    shown = runs("show", "demo").stdout
+    assert "1 node left the Ray cluster:" in shown and "node3 (10.99.7.3): no heartbeat" in shown
 
 
 def test_an_error_before_the_trainer_started_is_in_the_record(runs: Runs) -> None:
@@ -263,10 +272,13 @@ def test_each_attempt_says_what_it_ran(runs: Runs) -> None:
     assert (shown["goal"], shown["total_steps"]) == (0.5, 3)
     resumes = "npu-rl train quickstart checkpoint.every=2 steps=3 optimizer.lr=9e-3 --resume "
     assert any(line.startswith(resumes) for line in shown["next"]), shown["next"]
-    differing = {
-        one["name"]: one["b"] for one in runs.json("compare", "other", "demo")["differences"]["recipe"]
-    }
-    assert differing["optimizer.lr"] == "2e-3 in steps 1-1, then 9e-3 in steps 2-2"
+    assert shown["attempts"][1]["changed"] == [
+        {"name": "optimizer.lr", "a": "2e-3", "b": "9e-3"},
+        {"name": "steps", "a": "4", "b": "3"},
+    ]
+    assert "changed: optimizer.lr 2e-3 -> 9e-3, steps 4 -> 3" in runs("show", "demo").stdout
+    differing = {one["name"]: one["b"] for one in runs.json("compare", "other", "demo")["differences"]}
+    assert differing["recipe.optimizer.lr"] == "2e-3 to step 1, 9e-3 to step 2"
 
 
 # -- compare -------------------------------------------------------------------------------------------
@@ -285,33 +297,40 @@ def test_what_differs_between_two_runs(runs: Runs) -> None:
     plot = text.partition("A and B as above")[0].partition("\n\n")[2]
     assert set("AB") <= set(plot)
     found = runs.json("compare", "one", str(runs.root / "two"))
-    differing = {
-        part: {one["name"]: (one["a"], one["b"]) for one in rows}
-        for part, rows in found["differences"].items()
+    differing = {one["name"]: (one["a"], one["b"]) for one in found["differences"]}
+    assert {name: values for name, values in differing.items() if ": " not in name} == {
+        "recipe.optimizer.lr": ("3e-3", "1e-6"),
+        "interpreter.packages.ray": ("2.42.1", "2.43.0"),
+        "variables.PATH": ("/bin", None),
+        "tree": ("a" * 40, "c" * 40),
     }
-    assert differing["recipe"] == {"optimizer.lr": ("3e-3", "1e-6")}
-    assert differing["packages"] == {"ray": ("2.42.1", "2.43.0")}
-    assert differing["environment"] == {"PATH": ("/bin", None)}
-    assert differing["run"] == {"tree": ("a" * 40, "c" * 40)}
-    assert "verl: pin" in text and "A  verl==0.5.0" in text and "patch " in text
-    assert "0001-hf-rollout-repeats-once" in json.dumps(found["stack"])
-    assert found["not_compared"] == []
+    assert differing["verl: pin"][0] == "verl==0.5.0" and "  A  verl==0.5.0\n" in text
+    assert "0001-hf-rollout-repeats-once" in json.dumps(found["differences"])
+    assert found["not_compared"] is None
 
 
-def test_parts_of_an_environment_are_compared_by_name(runs: Runs) -> None:
-    for name, code in (("one", "a" * 40), ("two", "b" * 40)):
-        folder = run(runs.root, name).folder
-        parts = {"tree": {"id": code[:12], "value": {"code": code}}, "built": {"id": "0", "value": {}}}
-        facts = {"hostname": "h", "environment": {"id": f"env:{code}", "parts": parts}}
-        (folder / "attempts/1/host.json").write_text(json.dumps(facts))
-    found = runs.json("compare", "one", "two")["differences"]["host"]
-    assert found == [{"name": "environment.tree.code", "a": "a" * 40, "b": "b" * 40}]
-
-
-def test_the_same_run_does_not_differ(runs: Runs) -> None:
-    run(runs.root, "one", lr="3e-3")
-    run(runs.root, "two", lr="0.003")
+def test_digests_that_follow_from_other_values_do_not_differ(runs: Runs) -> None:
+    for name, code, driver in (("one", "a", "25.2"), ("two", "b", "25.3")):
+        usage = {"NPU_RL_USAGE": str(runs.root / name / "attempts/1/usage")}
+        record = run(runs.root, name, lr="3e-3" if name == "one" else "0.003", environment=usage, commit=code)
+        parts = {"tree": {"code": code}, "pylock": code, "driver": {"driver": driver}}
+        found = {part: {"id": code, "value": value} for part, value in parts.items()}
+        facts = {"hostname": "h", "environment": {"id": f"env:{code}", "parts": found}}
+        (record.folder / "attempts/1/host.json").write_text(json.dumps(facts))
     (runs.root / "one/lock.json").write_text("{}")
-    found = runs.json("compare", "one", "two")
-    assert not any(found["differences"].values())
-    assert found["not_compared"][0].startswith("stack: ")  # neither has a lock
+    compared = runs.json("compare", "one", "two")
+    assert compared["differences"] == [{"name": "host.driver.driver", "a": "25.2", "b": "25.3"}]
+    assert compared["not_compared"].startswith("The stacks were not compared: ")
+
+
+def test_samples_of_a_model_that_the_run_no_longer_is(runs: Runs) -> None:
+    record = run(runs.root, "demo", [{1: 0.1, 2: 0.2, 3: 0.3}, {2: 0.5}], "stopped")
+    for step in (1, 2, 3):
+        write_samples(record, step, [("a", f"of step {step}", 0.5)])
+    os.utime(record.samples / "3.jsonl", (1.0, 1.0))  # written by the first attempt
+    assert list(recorded_run(runs.root, "demo").sample_files()) == [1, 2]
+    write_samples(record, 3, [("a", "again", 0.5)])  # of a step that is not logged yet
+    attempt = record.begin_attempt(["driver"], {}, {}, "steps: 4\n")
+    assert list(recorded_run(runs.root, "demo").sample_files()) == [1, 2, 3]
+    attempt.end("stopped", 0)
+    assert list(recorded_run(runs.root, "demo").sample_files()) == [1, 2]

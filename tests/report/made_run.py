@@ -5,54 +5,17 @@ from __future__ import annotations
 import json
 import math
 import re
-import socket
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from npu_rl.training.monitor.metrics import MetricsWriter
 from npu_rl.training.record.attempt import Attempt
 from npu_rl.training.record.run_record import RunRecord
+from tests.support import ROOT
 
-PIN, HEAD, BASE, TREE = (letter * 40 for letter in "abcd")
-SHA = "e" * 64
-LOCK = {
-    "digest": "f" * 64,
-    "manifest_files": {"bundled:demo.yaml": "1" * 64},
-    "components": {
-        "verl": {
-            "sources": [{"git": "https://example.org/verl.git"}],
-            "ref": "refs/tags/v1",
-            "pin": PIN,
-            "tree": "2" * 40,
-            "result": "3" * 40,
-            "merges": [
-                {
-                    "ref": "refs/pull/17/head",
-                    "how": "pick",
-                    "head": HEAD,
-                    "base_ref": "refs/heads/main",
-                    "base_tip": BASE,
-                    "merge_base": "4" * 40,
-                    "commits": ["5555555 Count once"],
-                    "tree": "6" * 40,
-                }
-            ],
-            "patches": [
-                {
-                    "name": "0001-once",
-                    "file": "verl/1/0001-once.patch",
-                    "sha256": SHA,
-                    "tree": "7" * 40,
-                    "hunks": 2,
-                }
-            ],
-        }
-    },
-    "tree_patches": [
-        {"name": "0009-tree", "file": "./0009.patch", "sha256": "8" * 64, "tree": "9" * 40, "hunks": 1}
-    ],
-    "env": {"OF_THE_MANIFEST": "yes"},
-}
+TREE = "d" * 40
+LOCK = (ROOT / "manifests/deepseek-v3-cann.lock.json").read_bytes()
 FACTS = {
     "recipe": "quickstart",
     "recipe_files": {"bundled:quickstart.yaml": "0" * 64},
@@ -70,6 +33,10 @@ RECIPE = "schema: 1\nname: quickstart\nsteps: 8\ncluster: {dies_per_card: 2}\n"
 ENVIRONMENT = {"NPU_RL_SEED": "1", "HCCL_BUFFSIZE": "300"}
 
 
+HOSTILE = (
+    "</script><script>document.title='x'</script><img src=x onerror=\"document.title='x'\">"
+    "' onload='x\" onload=\"\u202eevil\u2066\x00\x1b[</dd></table><!--"
+)
 _BEGUN = 1_700_000_000
 
 
@@ -103,7 +70,7 @@ def metrics(step: int, phase: float = 0.0) -> dict[str, float]:
 
 def made_record(root: Path, name: str = "demo", facts: Mapping[str, object] = FACTS) -> RunRecord:
     """Return a new record, with a lock."""
-    return RunRecord.create(root, name, facts, lock=json.dumps(LOCK).encode())
+    return RunRecord.create(root, name, facts, lock=LOCK)
 
 
 def made_attempt(
@@ -116,9 +83,8 @@ def made_attempt(
     end: str | None = "done",
 ) -> Attempt:
     """Return an attempt with steps, alarms after their last one, and a node; it goes on if it has no end."""
-    name = socket.gethostname() if end == "killed" else "here"
-    host = {"hostname": name, "memory": 64_000_000_000, "cpus": 8}
-    names = ("recipe_files", "recipe_path", "overrides", "overruled", "drift")
+    host = {"hostname": "here", "memory": 64_000_000_000, "cpus": 8}
+    names = ("recipe_files", "recipe_path", "overrides", "overruled", "drift", "goal")
     ran = {"steps": 8, **{name: record.facts[name] for name in names if name in record.facts}}
     words = ["python", "-m", "trainer"]
     attempt = record.begin_attempt(words, environment, host, recipe, inherited={}, details=ran)
@@ -127,19 +93,39 @@ def made_attempt(
             writer.write(step, metrics(step), _BEGUN + step)
     for alarm in alarms:
         attempt.add_alarm({"cause": "", "place": "", "hint": "", "fatal": False, **alarm})
-    node = {
-        "host": "node-a",
-        "ip": "10.0.0.1",
-        "node": "ab" * 28,
-        "tree": TREE,
-        "packages": {"torch": "2.13.0"},
-    }
+    node = {"host": "node-a", "ip": "10.0.0.1", "tree": TREE, "packages": {"torch": "2.13.0"}}
+    node |= {"stack": {"cann": "8.2.RC1"}, "problems": ["no route"]}
     attempt.nodes.write_text(json.dumps({"nodes": [node]}))
-    if end == "killed":  # npu-rl was
-        attempt._run_lock.close()
-    elif end is not None:
+    if end is not None:
         attempt.close(end, 0 if end == "done" else 1)
     return attempt
+
+
+def hostile_record(root: Path) -> None:
+    """Write a record with `HOSTILE` in each text that others write, and as a name beside other names."""
+    record = made_record(root, facts={**FACTS, "overruled": {"rule": "reason"}})
+    attempt = made_attempt(record, [1], alarms=[alarm("Step 1: x")], recipe=f"# {HOSTILE!r}\n", end="failed")
+    attempt.lost_nodes.write_text(json.dumps([{"host": "a", "ip": "b", "reason": "c"}]))
+    for path in (*record.folder.glob("*.json"), *attempt.folder.glob("*.json*")):
+        if path.name != "metrics.jsonl":
+            lines = path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]
+            path.write_text("".join(json.dumps(_hostile(json.loads(line))) + "\n" for line in lines))
+    attempt.driver_log.write_text(f"Traceback (most recent call last):\nValueError: {HOSTILE}\n")
+    with MetricsWriter(attempt.metrics) as writer:
+        writer.write(2, {**metrics(2), f"val-core/{HOSTILE}{'w' * 10_000}/acc": 0.5})
+    raw = b'{"input": "raw \xff\xfe", "output": "bytes \x80", "score": 2.0}'
+    row = {"input": HOSTILE, "output": HOSTILE, "score": 1.0}
+    write_samples(record, 1, [row, {"input": "\ud800", "output": HOSTILE}, raw])
+
+
+def _hostile(value: Any) -> Any:
+    if isinstance(value, dict):
+        kept = ("id", "started", "ended", "outcome")
+        found = {key: one if key in kept else _hostile(one) for key, one in value.items()}
+        return {**found, HOSTILE: HOSTILE} if all(isinstance(one, str) for one in found.values()) else found
+    if isinstance(value, list):
+        return [_hostile(one) for one in value]
+    return HOSTILE if isinstance(value, str) else value
 
 
 def write_samples(record: RunRecord, step: int, rows: Sequence[Mapping[str, object] | bytes]) -> None:
@@ -152,15 +138,5 @@ def alarm(message: str, kind: str = "nan") -> dict[str, object]:
     """Return an alarm as `Watch` raises it, at the time of the step that it names."""
     found = re.match(r"Step (\d+):", message)
     place = {"time": _BEGUN + int(found[1]) + 0.5} if found else {}
-    return {
-        **{
-            "kind": kind,
-            "message": message,
-            "cause": f"cause of {message}",
-            "place": "actor/entropy",
-            "hint": "",
-            "time": _BEGUN,
-            "fatal": False,
-        },
-        **place,
-    }
+    words = {"kind": kind, "message": message, "cause": f"cause of {message}", "place": "actor/entropy"}
+    return {**words, "hint": "", "fatal": False, **place}

@@ -9,20 +9,22 @@ import pytest
 
 from npu_rl.training.report.write_report import ReportRequest, write_report
 from tests.report.browser import CHROMIUM, Browser
-from tests.report.made_run import FACTS, RECIPE, alarm, made_attempt, made_record, write_samples
+from tests.report.made_run import FACTS, HOSTILE, RECIPE, alarm, made_attempt, made_record, write_samples
+from tests.training.processes import wait_for
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 
-SIZES = "[document.documentElement.scrollWidth, innerWidth]"
 # Elements that could be scrolled sideways, or whose end is cut off; uPlot's own are absolute.
 SIDEWAYS = """[...document.querySelectorAll("body *:not(.uplot *)")]
     .filter(one => one.scrollWidth > one.clientWidth + 1 && one.clientWidth > 0
         && getComputedStyle(one).overflowX !== "visible")
     .map(one => one.outerHTML.slice(0, 200))"""
+WIDTH = "document.documentElement.scrollWidth"
+FRAMES = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))"
 LONG_NAME = "w" * 100
-HOSTILE = (
-    "</script><script>document.title = 'run'</script><img src=http://localhost/x onerror=\"document.title = 'run'\">"
-    "<svg onload=\"document.title = 'run'\"></svg><style>@import 'http://localhost/y'</style>\u202eevil\u2066"
+HOSTILE_PAGE = (
+    f"{HOSTILE}--><img src=http://localhost/x onerror=\"document.title = 'x'\">"
+    "<svg onload=\"document.title = 'x'\"></svg><style>@import 'http://localhost/y'</style>"
 )
 
 
@@ -36,17 +38,13 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of 1,000 steps of twenty metrics with alarms, hostile samples and another run."""
     root = tmp_path_factory.mktemp("large") / "runs"
-    record = made_record(
-        root, facts={**FACTS, "recipe_files": {"bundled:deepseek-r1-zero-256die.yaml": "0" * 64}}
-    )
-    alarms = [alarm(f"Step {step}: {HOSTILE}") for step in (10, 500)]
-    made_attempt(record, range(1, 700), alarms=alarms, end="killed", recipe=f"{RECIPE}# {'wide' * 5000}\n")
+    files = {"bundled:deepseek-r1-zero-256die.yaml": "0" * 64}
+    record = made_record(root, facts={**FACTS, "recipe_files": files, "goal": 0.9})
+    alarms = [alarm(f"Step {step}: {HOSTILE_PAGE}") for step in (10, 500)]
+    made_attempt(record, range(1, 700), alarms=alarms, end="failed", recipe=f"{RECIPE}# {'wide' * 5000}\n")
     made_attempt(record, range(600, 1001), environment={"NPU_RL_SEED": "w" * 5000})
     for step in range(1, 1001, 100):
-        rows = [
-            {"input": HOSTILE, "output": text, "score": place / 3}
-            for place, text in enumerate((HOSTILE, "w" * 10**6))
-        ]
+        rows = [{"input": HOSTILE_PAGE, "output": text, "score": 0.5} for text in (HOSTILE_PAGE, "w" * 10**6)]
         write_samples(record, step, [*rows, b'{"input": "\xff", "output": "\xfe", "score": 0.5}'])
     made_attempt(made_record(root, LONG_NAME), range(1, 1001))
     output = root.parent / "report.html"
@@ -55,59 +53,64 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=("light", "dark"))
-@pytest.mark.parametrize("width", [390, 1440])
+@pytest.mark.parametrize("width", [390, 800, 1400])
 def test_it_opens_alone(browser: Browser, large: Path, width: int, dark: bool) -> None:
     assert large.stat().st_size <= 3_000_000
     browser.open(large, width, dark=dark)
     assert browser.requests() == [large.as_uri()]
     assert browser.complaints() == []
     assert browser.ask("document.title") == "Run demo"
-    assert browser.ask(SIZES)[0] <= width  # a page that is too wide widens innerWidth, too
+    assert browser.ask(WIDTH) <= width  # a page that is too wide widens innerWidth, too
     assert browser.ask(SIDEWAYS) == []
     browser.ask("for (const one of document.querySelectorAll('details')) one.open = true")
-    assert browser.ask(SIZES)[0] <= width
-    charts = browser.ask("document.querySelectorAll('canvas').length")
-    assert charts == browser.ask("document.querySelectorAll('figure svg.chart').length") >= 10
+    assert browser.ask(WIDTH) <= width
+    assert browser.ask("document.querySelectorAll('canvas').length") == 11
+    assert browser.ask("document.querySelectorAll('nav a').length") == 8
+    narrowest = "Math.min(...[...document.querySelectorAll('#alarms dd')].map(one => one.clientWidth))"
+    assert browser.ask(narrowest) > min(width, 800) / 2  # an alarm's words are not a column of letters
     paper = browser.ask("getComputedStyle(document.body).backgroundColor")
     assert (paper == "rgb(18, 22, 28)") is dark
 
 
 def test_values_are_shown_under_the_pointer(browser: Browser, large: Path) -> None:
-    browser.open(large, 1440)
+    browser.open(large, 1400)
     legend = "[...document.querySelectorAll('#chart-reward .u-value')].map(one => one.textContent)"
     box = browser.ask(
         "(() => { const one = document.querySelector('#chart-reward .u-over'); one.scrollIntoView();"
         " const box = one.getBoundingClientRect(); return [box.left, box.top, box.width, box.height] })()"
     )
     before = browser.ask(legend)
-    assert before[0] == "1000"  # the last step, while the pointer is elsewhere
+    assert (before[0], before[-1]) == (
+        "1000",
+        "0.9",
+    )  # the last step, and the goal, while the pointer is elsewhere
     place = {"x": box[0] + box[2] / 2, "y": box[1] + box[3] / 2}
     browser.call("Input.dispatchMouseEvent", {"type": "mouseMoved", **place})
-    browser.ask("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
+    browser.ask(FRAMES)
     under = browser.ask(legend)
-    assert 400 < int(under[0]) < 600
-    assert under[1] != before[1]
+    assert 400 < int(under[0]) < 600 and under[1] != before[1]
     assert browser.ask("document.querySelector('#chart-entropy .u-value').textContent") == under[0]
-    borders = "[...document.querySelectorAll('#chart-entropy .u-marker')].map(one => one.style.borderTop)"
-    ours, theirs = browser.ask(borders)[1:]
-    assert (ours.replace("solid", "dashed"), "solid" in ours) == (theirs, True)  # of one colour
 
 
-def test_without_scripts_the_charts_and_all_text_are_there(browser: Browser, large: Path) -> None:
-    browser.open(large, 1440, scripts=False)
-    assert browser.complaints() == []
-    shown = browser.call("Page.captureScreenshot", {"format": "png"})
-    assert shown["data"]
-    drawn = browser.call("DOM.getDocument", {"depth": 0})["root"]["nodeId"]
-    found = browser.call("DOM.querySelectorAll", {"nodeId": drawn, "selector": "figure svg.chart path.line"})
-    assert len(found["nodeIds"]) >= 20
-    box = browser.call("DOM.getBoxModel", {"nodeId": found["nodeIds"][0]})["model"]
-    assert box["width"] > 300
+def test_the_steps_are_downloaded_as_csv(browser: Browser, large: Path, tmp_path: Path) -> None:
+    browser.open(large, 390)
+    browser.call("Page.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
+    browser.ask("document.getElementById('csv').click()")
+    path = tmp_path / "demo.csv"
+    wait_for(path.exists)
+    head, *rows = path.read_text().splitlines()
+    assert head.startswith("step,critic/score/mean,response_length/mean,") and len(rows) == 1000
+    assert rows[41].split(",")[0] == "42" and float(rows[41].split(",")[1]) == pytest.approx(
+        -0.057895, abs=1e-6
+    )
+    assert {row.count(",") for row in rows} == {head.count(",")}
 
 
-def test_it_prints(browser: Browser, large: Path) -> None:
-    browser.open(large, 1440)
+def test_it_prints_and_shows_all_text_without_scripts(browser: Browser, large: Path) -> None:
+    browser.open(large, 1400)
     assert browser.pdf().startswith(b"%PDF")
+    assert browser.complaints() == []
+    browser.open(large, 1400, scripts=False)
     assert browser.complaints() == []
 
 
@@ -115,10 +118,10 @@ def test_the_policy_holds_where_the_escaping_would_fail(
     browser: Browser, large: Path, tmp_path: Path
 ) -> None:
     """Markup in a page that should never have any: the policy alone keeps it from running and from asking."""
-    page = large.read_text(encoding="utf-8")
     broken = tmp_path / "broken.html"
-    broken.write_text(page.replace("<main>", f"<main>{HOSTILE}", 1), encoding="utf-8")
-    browser.open(broken, 1440)
+    page = large.read_text(encoding="utf-8")
+    broken.write_text(page.replace("<main>", f"<main>{HOSTILE_PAGE}", 1), encoding="utf-8")
+    browser.open(broken, 1400)
     assert browser.ask("document.title") == "Run demo"
     failed = [event["params"] for event in browser.events if event["method"] == "Network.loadingFailed"]
     assert [one["blockedReason"] for one in failed] == ["csp"] * (len(browser.requests()) - 1)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from functools import cached_property
-from textwrap import wrap
+from textwrap import TextWrapper
 from typing import Any
 
 from npu_rl.common.printable import counted
+from npu_rl.training.browse.attempt_changes import AttemptChanges, attempt_changes
 from npu_rl.training.browse.next_commands import next_commands
 from npu_rl.training.browse.rehearsal_failures import rehearsal_failures
 from npu_rl.training.browse.run_rows import run_row, steps_text
@@ -25,7 +26,8 @@ from npu_rl.training.record.rehearsal_end import rehearsal_error
 
 _RECENT = 50  # last steps whose medians are shown
 _ALARMS = 20  # causes, of the text
-_TIED = "\N{NO-BREAK SPACE}"  # between a name and its figure, which one line keeps together
+_COMPONENT = ("name", "pin", "merges", "patches")
+_WRAPPED = TextWrapper(100, break_long_words=False, break_on_hyphens=False)
 
 
 @dataclass(frozen=True)
@@ -86,27 +88,47 @@ class RunPage:
         )
 
     @cached_property
+    def causes(self) -> list[tuple[RecordedAlarm, RecordedAlarm, int]]:
+        """The first and the last alarm of each cause, and their number."""
+        found: dict[tuple[str, str], list[RecordedAlarm]] = {}
+        for alarm in self.run.alarms:
+            found.setdefault((alarm.kind, alarm.cause), []).append(alarm)
+        return [(alarms[0], alarms[-1], len(alarms)) for alarms in found.values()]
+
+    @property
+    def components(self) -> list[tuple[str, str, str, str]]:
+        """Each component of the lock: its name, its pin, and what is merged and patched into it."""
+        return [
+            (
+                name,
+                one.get("pin") or next((two["pypi"] for two in one["sources"] if two.get("pypi")), "?"),
+                " ".join(f"{merge['ref']} {merge['head']}" for merge in one.get("merges", ())),
+                " ".join(patch["name"] for patch in one.get("patches", ())),
+            )
+            for name, one in self.run.lock.get("components", {}).items()
+        ]
+
+    @cached_property
     def next(self) -> list[str]:
         """Useful commands for the run's current state."""
         return next_commands(self.run, self.given, self.workspace)
 
     def to_json(self) -> dict[str, Any]:
         """Return the page as documented in docs/json.md."""
-        run = self.run
-        dies = run.dies_per_card
+        run, dies = self.run, self.run.dies_per_card
         return {
             **run_row(run),
             "unproven": run.unproven,
             "goal": run.recipe.goal,
             "curve": [[step, value] for step, value in rewards(run.points)],
             "phases": {name: round(value, 4) for name, value in self.phases.items()},
-            "tokens_per_second": None
-            if self.tokens is None
-            else {"device": round(self.tokens, 1), "card": round(self.tokens * dies, 1)},
-            "alarms": [alarm.to_json() for alarm in run.alarms],
-            "failure": None if self.failure is None else dict(vars(self.failure)),
-            "attempts": [_attempt_json(attempt) for attempt in run.attempts],
-            "provenance": self._provenance(),
+            "tokens_per_second": self.tokens
+            and {"device": round(self.tokens, 1), "card": round(self.tokens * dies, 1)},
+            "alarms": [asdict(alarm) for alarm in run.alarms],
+            "failure": self.failure and asdict(self.failure),
+            "attempts": [_attempt_json(one) for one in attempt_changes(run)],
+            "facts": dict(run.facts),
+            "components": [dict(zip(_COMPONENT, one, strict=True)) for one in self.components],
             "next": self.next,
         }
 
@@ -115,10 +137,8 @@ class RunPage:
         run = self.run
         curve = final_curve(run.points, run.recipe.goal)
         parts = [
-            list(self._head()),
-            [curve]
-            if curve
-            else ["There is no reward to draw yet." if run.is_running else "There is no reward."],
+            list(self.head()),
+            [curve or "There is no reward."],
             list(self._speed()),
             list(self._alarm_lines()),
             list(self._failure_lines()),
@@ -128,7 +148,8 @@ class RunPage:
         ]
         return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
-    def _head(self) -> Iterator[str]:
+    def head(self) -> Iterator[str]:
+        """Yield the lines on the run's outcome."""
         run = self.run
         words = [f"{run.name}: {run.state}"]
         if run.attempts:
@@ -139,39 +160,30 @@ class RunPage:
             words.append(f"goal {run.recipe.goal:g}")
         if run.seconds is not None:
             words.append(f"{clock(run.seconds)} in {counted(len(run.attempts), 'attempt')}")
+        if self.tokens is not None:
+            words.append(f"{self.phases.get('step', 0):.3g} s a step, {self.tokens:.0f} tok/s/device")
         yield ", ".join(words)
         if run.unproven is not None:
             yield f"UNPROVEN: {run.unproven}"
-        if run.begun_on:
-            yield f"Its state is unknown, begun on {run.begun_on}: it has no end, and runs there or was killed"
 
     def _speed(self) -> Iterator[str]:
         if not self.phases:
             return
         yield f"phases (seconds, median of the last {min(len(self.run.points), _RECENT)} steps)"
-        figures = [f"{name} {value:.3g}".replace(" ", _TIED) for name, value in self.phases.items()]
-        lines = wrap("  ".join(figures), 78, break_long_words=False, break_on_hyphens=False)
-        yield from (f"  {line.replace(_TIED, ' ')}" for line in lines)
-        if self.tokens is not None:
-            dies = self.run.dies_per_card
-            card = f", {self.tokens * dies:.0f} per card" if dies > 1 else ""
-            yield f"  tokens per second: {self.tokens:.0f} per device{card}"
+        yield "  " + "  ".join(f"{name} {value:.3g}" for name, value in self.phases.items())
+        if self.tokens is not None and self.run.dies_per_card > 1:
+            yield f"  tokens per second: {self.tokens * self.run.dies_per_card:.0f} per card"
 
     def _alarm_lines(self) -> Iterator[str]:
-        causes = _by_cause(self.run.alarms)
-        if not causes:
-            return
-        yield "alarms"
-        for first, *again in causes[:_ALARMS]:
+        if self.causes:
+            yield "alarms"
+        for first, last, count in self.causes[:_ALARMS]:
             yield f"  {_alarm_place(first)}: {first.message}"
             yield from _labelled(4, why=first.cause, where=first.place, next=first.hint)
-            if again:
-                yield from _labelled(
-                    4, often=f"{len(again) + 1} times, the last at {_alarm_place(again[-1])}"
-                )
-        if len(causes) > _ALARMS:
-            more = sum(map(len, causes[_ALARMS:]))
-            yield f"  and {more} more, of {counted(len(causes) - _ALARMS, 'other cause')}"
+            if count > 1:
+                yield from _labelled(4, often=f"{count} times, the last at {_alarm_place(last)}")
+        if len(self.causes) > _ALARMS:
+            yield f"  and alarms of {counted(len(self.causes) - _ALARMS, 'other cause')}"
 
     def _failure_lines(self) -> Iterator[str]:
         if self.failure is not None:
@@ -181,52 +193,31 @@ class RunPage:
     def _attempt_lines(self) -> Iterator[str]:
         if self.run.attempts:
             yield "attempts"
-        for attempt in self.run.attempts:
-            yield "  " + "  ".join(filter(None, _attempt_words(attempt, self.run)))
-
-    def _provenance(self) -> dict[str, Any]:
-        run, last = self.run, self.run.last
-        recipe = run.recipe.facts
-        return {
-            **{name: run.facts.get(name) for name in ("commit", "workspace", "interpreter")},
-            **{name: recipe.get(name) for name in ("recipe_digest", "recipe_files", "overrides", "drift")},
-            **{name: recipe[name] for name in ("overruled", "accepted_faults") if name in recipe},
-            "lock_components": {name: _component(one) for name, one in _components(run)},
-            "command": list(last.command) if last else [],
-            "environment": last.environment if last else {},
-            "host": dict(last.host) if last else {},
-        }
+        for one in attempt_changes(self.run):
+            yield "  " + "  ".join(filter(None, _attempt_words(one, self.run)))
+            if one.changed:
+                yield f"     changed: {one.changed_text}"
 
     def _provenance_lines(self) -> Iterator[str]:
         run = self.run
-        interpreter = run.facts.get("interpreter")
-        python = interpreter if isinstance(interpreter, dict) else {}
-        yield "provenance"
+        python = run.facts.get("interpreter", {})
         rows = [
             ("recipe", " ".join((run.recipe.argument, *run.recipe.overrides))),
             ("digest", run.recipe.digest),
-            ("manifest", run.fact("manifest")),
-            ("tree", run.fact("tree")),
-            ("commit", run.fact("commit")),
-            *((f"of {name}", _component_text(one)) for name, one in _components(run)),
-            ("workspace", run.fact("workspace")),
-            ("python", " ".join(str(python[key]) for key in ("version", "path") if key in python)),
-            ("packages", ", ".join(f"{name} {version}" for name, version in run.packages.items())),
-            *(
-                (name.replace("_", " "), f"{key}: {reason}")
-                for name in ("overruled", "accepted_faults")
-                for key, reason in _items(run.recipe.facts.get(name))
-            ),
-            (
-                "created",
-                " ".join(filter(None, (run.fact("created"), run.former_name and f"as {run.former_name}"))),
-            ),
+            *((name, run.fact(name)) for name in ("manifest", "tree", "commit", "workspace", "created")),
+            ("created as", run.former_name),
+            *((f"of {name}", ", ".join(filter(None, rest))) for name, *rest in self.components),
+            ("python", f"{python.get('version', '')} {python.get('path', '')}".strip()),
+            *((f"overruled {name}", why) for name, why in run.recipe.facts.get("overruled", {}).items()),
+            *((f"accepted {name}", why) for name, why in run.recipe.facts.get("accepted_faults", {}).items()),
             ("record", str(run.folder)),
         ]
         width = max(len(label) for label, value in rows if value)
         for label, value in rows:
             if value:
-                yield from _folded(f"  {label:<{width}}  ", value)
+                _WRAPPED.initial_indent = f"  {label:<{width}}  "
+                _WRAPPED.subsequent_indent = " " * (width + 4)
+                yield from _WRAPPED.wrap(value)
 
 
 # -- words -------------------------------------------------------------------------------------------------
@@ -273,25 +264,6 @@ def _status(last: RecordedAttempt) -> str:
     return f"The trainer ended with {f'signal {-code}' if code < 0 else f'exit status {code}'}"
 
 
-def _by_cause(alarms: Sequence[RecordedAlarm]) -> list[list[RecordedAlarm]]:
-    """Return the alarms of each cause, in the order of their first ones."""
-    found: dict[tuple[str, str], list[RecordedAlarm]] = {}
-    for alarm in alarms:
-        found.setdefault((alarm.kind, alarm.cause), []).append(alarm)
-    return list(found.values())
-
-
-def _folded(head: str, value: str) -> Iterator[str]:
-    """Yield a value beside its label; a list of several on lines of 80 columns."""
-    lines = (
-        wrap(value, 80 - len(head), break_long_words=False, break_on_hyphens=False)
-        if ", " in value
-        else [value]
-    )
-    yield head + lines[0]
-    yield from (" " * len(head) + line for line in lines[1:])
-
-
 def _labelled(indent: int, **texts: str) -> Iterator[str]:
     """Yield texts under their labels; an empty one is left out."""
     for label, text in texts.items():
@@ -306,74 +278,27 @@ def _alarm_place(alarm: RecordedAlarm) -> str:
     return f"{step}, attempt {alarm.attempt}, {'FATAL ' if alarm.fatal else ''}{alarm.kind}"
 
 
-def _attempt_words(attempt: RecordedAttempt, run: RecordedRun) -> Iterator[str]:
-    yield str(attempt.number)
+def _attempt_words(one: AttemptChanges, run: RecordedRun) -> Iterator[str]:
+    attempt = one.attempt
     live = run.is_running and attempt is run.last
-    outcome = attempt.outcome or run.state
-    yield f"{outcome} ({attempt.signal})" if attempt.signal else outcome
-    steps = [point.step for point in attempt.points]
-    yield f"steps {min(steps)}-{max(steps)}" if steps else "no step"
+    yield from (str(attempt.number), run.state if attempt.outcome is None else one.outcome, one.steps_text)
     yield now(attempt.started)
     yield clock(attempt.seconds(run.read_at)) if live or attempt.ended is not None else ""
     hosts = [str(node.get("host", "?")) for node in attempt.nodes] or [str(attempt.host.get("hostname", ""))]
     more = f" and {len(hosts) - 4} more" if len(hosts) > 4 else ""
     yield f"on {', '.join(hosts[:4])}{more}" if hosts[0] else ""
-    yield " ".join(attempt.recipe.overrides)
 
 
-def _attempt_json(attempt: RecordedAttempt) -> dict[str, Any]:
-    steps = [point.step for point in attempt.points]
+def _attempt_json(one: AttemptChanges) -> dict[str, Any]:
+    """Return what an attempt recorded at its start and its end, and what it changed."""
+    first, last = one.steps or (None, None)
     return {
-        "number": attempt.number,
-        "outcome": attempt.outcome,
-        "code": attempt.code,
-        "signal": attempt.signal,
-        "first_step": min(steps, default=None),
-        "last_step": max(steps, default=None),
-        "recipe_digest": attempt.recipe.digest,
-        "overrides": list(attempt.recipe.overrides),
-        "goal": attempt.recipe.goal,
-        "started": now(attempt.started),
-        "ended": None if attempt.ended is None else now(attempt.ended),
-        "hosts": [str(node.get("host", "")) for node in attempt.nodes],
-        "log": str(attempt.driver_log),
+        "number": one.attempt.number,
+        **one.attempt.begun,
+        **one.attempt.end,
+        "first_step": first,
+        "last_step": last,
+        "changed": [value._asdict() for value in one.changed],
+        "hosts": [str(node.get("host", "")) for node in one.attempt.nodes],
+        "log": str(one.attempt.driver_log),
     }
-
-
-def _components(run: RecordedRun) -> list[tuple[str, dict[str, Any]]]:
-    found = run.lock.get("components")
-    return [(str(name), one) for name, one in _items(found) if isinstance(one, dict)]
-
-
-def _component(one: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "pin": _pin(one),
-        "merges": [_merge(merge) for merge in _dicts(one.get("merges"))],
-        "patches": [str(patch.get("name")) for patch in _dicts(one.get("patches"))],
-    }
-
-
-def _component_text(one: dict[str, Any]) -> str:
-    found = _component(one)
-    merges = f", merged: {', '.join(found['merges'])}" if found["merges"] else ""
-    patches = f", patches: {', '.join(found['patches'])}" if found["patches"] else ""
-    return f"{found['pin']}{merges}{patches}"
-
-
-def _pin(one: dict[str, Any]) -> str:
-    pin = one.get("pin")
-    if isinstance(pin, str):
-        return pin
-    return next((str(source["pypi"]) for source in _dicts(one.get("sources")) if source.get("pypi")), "?")
-
-
-def _merge(merge: dict[str, Any]) -> str:
-    return " ".join(str(merge[key]) for key in ("ref", "head") if merge.get(key))
-
-
-def _dicts(value: object) -> list[dict[str, Any]]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
-
-
-def _items(value: object) -> list[tuple[str, Any]]:
-    return list(value.items()) if isinstance(value, dict) else []

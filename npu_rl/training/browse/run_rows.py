@@ -1,15 +1,12 @@
-"""The runs in a list, one row each: from the start of their files and the end of their metrics."""
+"""Rows of `runs list`: one per run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any
 
-from npu_rl.common.errors import NpuRlError
 from npu_rl.training.monitor.screen import clock
 from npu_rl.training.record.recorded_run import RecordedRun
 
-Row = TypeVar("Row")
 HEADS = ("run", "state", "recipe", "tree", "steps", "reward", "time", "nodes", "note")
 
 
@@ -35,47 +32,21 @@ def run_row(run: RecordedRun) -> dict[str, Any]:
     }
 
 
-def read_rows(
-    runs: Iterable[RecordedRun], row: Callable[[RecordedRun], Row], errors: list[NpuRlError]
-) -> list[Row]:
-    """Return the rows of some runs by `run_row` or `row_cells`.
-
-    Args:
-        errors: Gets the error of each run whose record is damaged.
-    """
-    found = []
-    for run in runs:
-        try:
-            found.append(row(run))
-        except NpuRlError as error:
-            errors.append(error)
-    return found
-
-
 def row_cells(run: RecordedRun) -> tuple[str, ...]:
     """Return the row of a run as text, in the order of `HEADS`."""
-    reward = run.last_reward
+    row = run_row(run)
+    rehearsal = f"rehearsal {row['rehearsal']}" if row["rehearsal"] else ""
     return (
-        run.name,
-        run.state,
-        run.recipe.name,
-        (run.fact("tree") or "")[:12],
-        steps_text(run),
-        "" if reward is None else f"{reward:.3f}",
-        "" if run.seconds is None else clock(run.seconds),
-        "" if run.nodes is None else str(run.nodes),
-        "; ".join(_notes(run)),
+        *(row["name"], row["state"], row["recipe"], (row["tree"] or "")[:12], steps_text(run)),
+        "" if row["reward"] is None else f"{row['reward']:.3f}",
+        "" if row["seconds"] is None else clock(row["seconds"]),
+        "" if row["nodes"] is None else str(row["nodes"]),
+        "; ".join(filter(None, ("" if row["proven"] else "unproven", rehearsal))),
     )
 
 
 def steps_text(run: RecordedRun) -> str:
     """Return the number of steps done, and the recipe's number if it is known."""
-    return f"{run.steps}/{run.recipe.steps}" if run.recipe.steps else str(run.steps) if run.attempts else ""
-
-
-def _notes(run: RecordedRun) -> list[str]:
-    return [
-        *([f"begun on {run.begun_on}"] if run.begun_on else []),
-        *(["unproven"] if run.unproven is not None else []),
-        *([f"rehearsal {run.fact('rehearsal')}"] if run.fact("rehearsal") else []),
-    ]
+    if not run.attempts:
+        return ""
+    return str(run.steps) if run.recipe.steps is None else f"{run.steps}/{run.recipe.steps}"

@@ -276,7 +276,8 @@ def resume_command(run: RecordedRun) -> str:
 def _folders(root: Path) -> list[Path]:
     """Return the folders that may be runs. `glob` would leave out what this user may not read."""
     try:
-        return sorted(path for path in root.iterdir() if not path.name.startswith(".") and path.is_dir())
+        found = sorted(path for path in root.iterdir() if not path.name.startswith(".") and path.is_dir())
+        return [path for path in found if path.name != "lost+found"]  # of a disk that is mounted there
     except OSError as error:
         if error.errno in NO_FILE:
             return []

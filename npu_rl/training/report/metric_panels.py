@@ -1,38 +1,120 @@
-"""The charts of a report: the metrics in each chart, as thinned values over the steps."""
+"""The charts of a report: the metrics in each chart, over the steps of one or two runs."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from npu_rl.common.printable import one_line
-from npu_rl.training.monitor.metrics import DIFFERENCE, PHASES, REWARDS, Point, seconds, throughput
-from npu_rl.training.report.published_rows import PER_CARD, PER_DIE
+from npu_rl.training.monitor.metrics import (
+    DIFFERENCE,
+    PHASES,
+    REWARDS,
+    Point,
+    seconds,
+    throughput,
+)
+from npu_rl.training.record.recorded_run import RecordedRun
 
-MOST_DRAWN = 600  # steps of a chart; a chart is at most some 1,400 pixels wide
-OTHER_PHASES = ("values", "update_critic", "update_weights", "testing", "save_checkpoint")
+PER_DIE, PER_CARD = "tokens_per_second/die", "tokens_per_second/card"
+_RECENT = 10  # last values that a mean is taken of
 _MOST_VALIDATIONS = 4
-_LONGEST_LABEL = 100  # characters
+_LONGEST_LABEL = 100  # characters; a source of data may be called anything
 _VALIDATION = ("val-core/", "val/test_score/")
+_PHASES = (*PHASES, "values", "update_critic", "update_weights", "testing", "save_checkpoint")
+
+_Panel = tuple[str, str, str, Sequence[Sequence[str]]]  # id, title, unit, and of each metric the names
+
+
+def _panel(id: str, title: str, unit: str, metrics: str) -> _Panel:
+    """Return a chart of metrics between spaces; several names of one between bars, since trainers differ."""
+    return id, title, unit, [names.split("|") for names in metrics.split()]
+
+
+_PANELS = (
+    _panel("reward", "Reward", "mean over the responses of a step", "|".join(REWARDS)),
+    _panel(
+        "lengths",
+        "Length of responses and prompts",
+        "tokens",
+        "response_length/mean response_length/max response_length/min prompt_length/mean",
+    ),
+    _panel("clipped", "Responses cut at the length limit", "share of one", "response_length/clip_ratio"),
+    _panel("entropy", "Entropy", "nats per token", "actor/entropy|actor/entropy_loss"),
+    _panel(
+        "kl",
+        "KL",
+        "nats per token: ppo_kl of the update, the others to the reference",
+        "actor/kl_loss actor/reward_kl_penalty|critic/kl actor/ppo_kl",
+    ),
+    _panel(
+        "difference",
+        "Rollout-trainer difference",
+        "difference of the probabilities of the sampled tokens",
+        f"{DIFFERENCE} training/rollout_probs_diff_max training/rollout_probs_diff_std",
+    ),
+    _panel("grad-norm", "Gradient norm", "before clipping", "actor/grad_norm critic/grad_norm"),
+    _panel(
+        "phases",
+        "Time per phase",
+        "seconds; reshard is a part of gen",
+        " ".join(f"timing_s/{name}" for name in ("step", *_PHASES)),
+    ),
+    _panel("throughput", "Tokens per second", "prompts and responses", f"{PER_DIE} {PER_CARD}"),
+    _panel(  # since verl 0.8 it comes with the actor's output (engine_workers.py:211)
+        "memory",
+        "Peak memory of a device",
+        "GiB, as the trainer's allocator counts it",
+        " ".join(
+            f"perf/max_memory_{kind}_gb|actor/perf/max_memory_{kind}_gb" for kind in ("allocated", "reserved")
+        ),
+    ),
+    _panel("rate", "Learning rate", "", "actor/lr"),
+)
 
 
 @dataclass(frozen=True)
 class MetricSeries:
-    """One metric over the steps of a panel; None for steps where it is missing, NaN or infinite.
+    """One metric over the steps of a report; None for steps without it.
 
     Attributes:
         name: Label in the legend.
-        key: Metric by verl's name, or PER_DIE, PER_CARD.
+        keys: Names by which trainers log it; the run has the first that it logged.
         other: Whether it is of the run that this one is compared with.
         colour: Number of its colour, the same for the metric of both runs.
     """
 
     name: str
-    key: str
+    keys: Sequence[str]
     values: tuple[float | None, ...]
-    other: bool = False
-    colour: int = 0
+    other: bool
+    colour: int
+
+    @property
+    def recent(self) -> float | None:
+        """Mean of the last values."""
+        return mean([value for value in self.values if value is not None][-_RECENT:])
+
+    @property
+    def first(self) -> float | None:
+        """First value."""
+        return next((value for value in self.values if value is not None), None)
+
+    def data(self) -> dict[str, Any]:
+        """Return the series for the page's script: six digits, and NaN or infinity as text."""
+        values = [
+            one if one is None else float(f"{one:.6g}") if abs(one) < 1e300 else str(one)
+            for one in self.values
+        ]
+        return {
+            "name": self.name,
+            "key": self.keys[0],
+            "other": self.other,
+            "colour": self.colour,
+            "values": values,
+        }
 
 
 @dataclass(frozen=True)
@@ -40,254 +122,90 @@ class MetricPanel:
     """One chart.
 
     Attributes:
-        wanted: Names of the metrics that would be drawn, for a run without them.
-        steps: Those with a finite value.
-        series: Those that the run has; none without a step.
-        of_steps: Number of steps before thinning.
-        not_finite: Steps with NaN or infinity, and those of the run that this one is compared with.
-        limits: Published values to draw across, by label.
+        limits: Values to draw across it, by label.
+        not_finite: Steps with NaN or infinity.
     """
 
     id: str
     title: str
     unit: str
-    wanted: tuple[str, ...]
-    steps: tuple[int, ...] = ()
-    series: tuple[MetricSeries, ...] = ()
-    of_steps: int = 0
-    not_finite: tuple[int, ...] = ()
-    other_not_finite: tuple[int, ...] = ()
-    limits: tuple[tuple[str, float], ...] = ()
-
-
-@dataclass(frozen=True)
-class _Wanted:
-    """A metric to draw, under the first of several keys that a run has."""
-
-    name: str
-    keys: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class _Plan:
-    id: str
-    title: str
-    unit: str
-    metrics: tuple[_Wanted, ...]
-
-
-def memory_keys(kind: str) -> tuple[str, str]:
-    """Return the names of a peak memory; since verl 0.8 it comes with the actor's output (engine_workers.py:211)."""
-    return f"perf/max_memory_{kind}_gb", f"actor/perf/max_memory_{kind}_gb"
-
-
-_PLANS = (
-    _Plan("reward", "Reward", "mean over the responses of a step", (_Wanted("mean reward", REWARDS),)),
-    _Plan(
-        "response-length",
-        "Response length",
-        "tokens",
-        tuple(_Wanted(end, (f"response_length/{end}",)) for end in ("mean", "max", "min")),
-    ),
-    _Plan(
-        "clipped",
-        "Responses cut at the length limit",
-        "share of one",
-        (_Wanted("clipped", ("response_length/clip_ratio",)),),
-    ),
-    _Plan(
-        "entropy",
-        "Entropy",
-        "nats per token",
-        (_Wanted("entropy", ("actor/entropy", "actor/entropy_loss")),),
-    ),
-    _Plan(
-        "kl",
-        "KL",
-        "nats per token",
-        (
-            _Wanted("to the reference, in the loss", ("actor/kl_loss",)),
-            _Wanted("to the reference, in the reward", ("actor/reward_kl_penalty", "critic/kl")),
-            _Wanted("of the update", ("actor/ppo_kl",)),
-        ),
-    ),
-    _Plan(
-        "difference",
-        "Rollout-trainer difference",
-        "difference of the probabilities of the sampled tokens",
-        (
-            _Wanted("mean", (DIFFERENCE,)),
-            _Wanted("max", ("training/rollout_probs_diff_max",)),
-            _Wanted("deviation", ("training/rollout_probs_diff_std",)),
-        ),
-    ),
-    _Plan(
-        "grad-norm",
-        "Gradient norm",
-        "before clipping",
-        (_Wanted("actor", ("actor/grad_norm",)), _Wanted("critic", ("critic/grad_norm",))),
-    ),
-    _Plan(
-        "phases",
-        "Time per phase",
-        "seconds; reshard is a part of gen",
-        (
-            _Wanted("step", ("timing_s/step", "perf/time_per_step")),
-            *(_Wanted(phase, (f"timing_s/{phase}",)) for phase in (*PHASES, *OTHER_PHASES)),
-        ),
-    ),
-    _Plan(
-        "throughput",
-        "Tokens per second",
-        "prompts and responses",
-        (_Wanted("per die", (PER_DIE,)), _Wanted("per card", (PER_CARD,))),
-    ),
-    _Plan(
-        "memory",
-        "Peak memory of a device",
-        "GiB, as the trainer's allocator counts it",
-        (
-            _Wanted("allocated", memory_keys("allocated")),
-            _Wanted("reserved", memory_keys("reserved")),
-        ),
-    ),
-    _Plan("rate", "Learning rate", "", (_Wanted("actor", ("actor/lr",)),)),
-)
+    series: tuple[MetricSeries, ...]
+    limits: Mapping[str, float]
+    not_finite: tuple[int, ...]
 
 
 def report_panels(
-    points: Sequence[Point],
-    dies_per_card: int,
-    *,
-    other: tuple[str, Sequence[Point], int] | None = None,
-    published: Mapping[str, float] | None = None,
-) -> list[MetricPanel]:
-    """Return the charts of a run, in order. A chart without values is kept, with the names of its metrics.
+    run: RecordedRun, other: RecordedRun | None = None, other_name: str = ""
+) -> tuple[list[int], list[MetricPanel]]:
+    """Return the steps of a report, and the charts whose metrics a run has.
 
     Args:
-        other: Name, points and dies per card of the run to compare with.
-        published: Published values to draw across the charts.
+        other: Run to compare with.
+        other_name: Its name in the legends.
     """
-    ours = [_with_throughput(point, dies_per_card) for point in points]
-    theirs = [_with_throughput(point, other[2]) for point in other[1]] if other else []
-    plans = [*_PLANS[:1], *_validations([*ours, *theirs]), *_PLANS[1:]]
-    return [_panel(plan, ours, theirs, other[0] if other else "", published or {}) for plan in plans]
+    sides = [step_metrics(one) for one in (run, other) if one is not None]
+    steps = sorted({step for side in sides for step in side})
+    found = []
+    for id, title, unit, metrics in (_PANELS[0], *_validations(sides), *_PANELS[1:]):
+        series = tuple(_series(metrics, sides, steps, other_name))
+        odd = {
+            step
+            for one in series
+            for step, value in zip(steps, one.values, strict=True)
+            if value is not None and not math.isfinite(value)
+        }
+        limits = {} if id != "reward" or run.recipe.goal is None else {"goal": run.recipe.goal}
+        if series:
+            found.append(MetricPanel(id, title, unit, series, limits, tuple(sorted(odd))))
+    return steps, found
 
 
-def with_throughput(data: Mapping[str, float], dies_per_card: int) -> dict[str, float]:
-    """Add tokens per second per die to a step's metrics, and per card if it has several dies."""
-    rate = throughput(data, dies_per_card)
-    if rate is None:
-        return dict(data)
-    return {**data, PER_DIE: rate[0], **({PER_CARD: rate[1]} if dies_per_card > 1 else {})}
+def step_metrics(run: RecordedRun) -> dict[int, dict[str, float]]:
+    """Return the metrics of each step, with those that trainers name differently under one name."""
+    return {point.step: _metrics(point, run.dies_per_card) for point in run.points}
 
 
-def thinned_steps(columns: Sequence[Sequence[float | None]], most: int = MOST_DRAWN) -> list[int]:
-    """Return the indices of equally long columns to draw: all, or the extremes of each interval.
-
-    Args:
-        most: Indices to return at most; at least four for each column.
-    """
-    count = max((len(column) for column in columns), default=0)
-    if count <= most:
-        return list(range(count))
-    stretches = max((most - 2) // (2 * len(columns)), 1)  # so many always fit, and most often more do
-    kept = _extremes(columns, count, stretches)
-    while 2 * stretches <= count and len(more := _extremes(columns, count, 2 * stretches)) <= most:
-        kept, stretches = more, 2 * stretches
-    return sorted(kept)
+def mean(values: Sequence[float]) -> float | None:
+    """Return the mean of the finite values, or None."""
+    finite = [value for value in values if math.isfinite(value)]
+    return sum(value / len(finite) for value in finite) if finite else None
 
 
-def _extremes(columns: Sequence[Sequence[float | None]], count: int, stretches: int) -> set[int]:
-    """Return the first and last index, and the indices of each column's lowest and highest value per interval."""
-    kept = {0, count - 1}
-    for stretch in range(stretches):
-        first, end = (count * edge // stretches for edge in (stretch, stretch + 1))
-        for column in columns:
-            known = [(value, index) for index in range(first, end) if (value := column[index]) is not None]
-            if known:
-                kept.update((min(known)[1], max(known)[1]))
-    return kept
+def _metrics(point: Point, dies_per_card: int) -> dict[str, float]:
+    rate, took = throughput(point.data, dies_per_card), seconds(point.data)
+    derived = {
+        PER_DIE: rate and rate[0],
+        PER_CARD: rate[1] if rate and dies_per_card > 1 else None,
+        "timing_s/step": took,
+    }
+    return {**{key: one for key, one in derived.items() if one is not None}, **point.data}
 
 
-def _with_throughput(point: Point, dies_per_card: int) -> Point:
-    data = with_throughput(point.data, dies_per_card)
-    took = seconds(point.data)
-    return replace(point, data=data if took is None else {**data, "timing_s/step": took})
+def _series(
+    metrics: Sequence[Sequence[str]],
+    sides: Sequence[Mapping[int, Mapping[str, float]]],
+    steps: Sequence[int],
+    other_name: str,
+) -> Iterator[MetricSeries]:
+    groups = {names[0].partition("/")[0] for names in metrics}
+    for colour, names in enumerate(metrics):
+        name = names[0] if len(groups) > 1 else names[0].partition("/")[2]
+        for side, label in zip(sides, (name, f"{other_name}: {name}"), strict=False):
+            logged = [key for key in names if any(key in data for data in side.values())]
+            if logged:
+                values = tuple(side.get(step, {}).get(logged[0]) for step in steps)
+                yield MetricSeries(
+                    one_line(label)[:_LONGEST_LABEL], [*logged, *names], values, label != name, colour
+                )
 
 
-def _validations(points: Iterable[Point]) -> list[_Plan]:
-    """Return the chart of validations, if the run has any. Its metrics are named after the data sources."""
-    keys = dict.fromkeys(key for point in points for key in point.data if key.startswith(_VALIDATION))
+def _validations(sides: Sequence[Mapping[int, Mapping[str, float]]]) -> list[_Panel]:
+    """Return the chart of validations, if there are any. Their metrics are named after the data sources."""
+    keys = dict.fromkeys(
+        key for side in sides for data in side.values() for key in data if key.startswith(_VALIDATION)
+    )
     if not keys:
         return []
-    chosen = tuple(_Wanted(_label(key), (key,)) for key in list(keys)[:_MOST_VALIDATIONS])
-    more = len(keys) - len(chosen)
-    unit = "as the trainer names it" + (f"; {more} more in metrics.jsonl" if more else "")
-    return [_Plan("validation", "Validation", unit, chosen)]
-
-
-def _label(key: str) -> str:
-    """Return a metric's name for a legend, which scripts write, too: a source of data may be called anything."""
-    name = one_line(key)
-    return name if len(name) <= _LONGEST_LABEL else f"{name[:_LONGEST_LABEL]}..."
-
-
-def _panel(
-    plan: _Plan, ours: Sequence[Point], theirs: Sequence[Point], name: str, published: Mapping[str, float]
-) -> MetricPanel:
-    by_step = [{point.step: point.data for point in points} for points in (ours, theirs)]
-    steps = sorted({*by_step[0], *by_step[1]})
-    series: list[MetricSeries] = []
-    not_finite: tuple[set[int], set[int]] = (set(), set())
-    for wanted in plan.metrics:
-        for other, data in enumerate(by_step):
-            key = next((key for key in wanted.keys if any(key in of for of in data.values())), None)
-            if key is None:
-                continue
-            raw = [data.get(step, {}).get(key) for step in steps]
-            not_finite[other].update(
-                step
-                for step, value in zip(steps, raw, strict=True)
-                if value is not None and not math.isfinite(value)
-            )
-            finite = tuple(value if value is not None and math.isfinite(value) else None for value in raw)
-            label = f"{name}: {wanted.name}" if other else wanted.name
-            series.append(MetricSeries(label, key, finite, bool(other)))
-    drawn = [
-        index for index in range(len(steps)) if any(one.values[index] is not None for one in series)
-    ]  # a chart of validations has their steps only
-    if not drawn:  # each of its values is NaN or infinite
-        series = []
-    colours = {key: place for place, wanted in enumerate(plan.metrics) for key in wanted.keys}
-    series = [
-        replace(one, values=tuple(one.values[index] for index in drawn), colour=colours[one.key])
-        for one in series
-    ]
-    steps = [steps[index] for index in drawn]
-    kept = thinned_steps([one.values for one in series])
-    return MetricPanel(
-        plan.id,
-        plan.title,
-        plan.unit,
-        tuple(wanted.keys[0] for wanted in plan.metrics),
-        tuple(steps[index] for index in kept),
-        tuple(replace(one, values=tuple(one.values[index] for index in kept)) for one in series),
-        len(steps),
-        tuple(sorted(not_finite[0])),
-        tuple(sorted(not_finite[1])),
-        _limits(plan, series, published),
-    )
-
-
-def _limits(
-    plan: _Plan, series: Sequence[MetricSeries], published: Mapping[str, float]
-) -> tuple[tuple[str, float], ...]:
-    """Return the published values for a chart's series."""
-    found = {}
-    for wanted in plan.metrics:
-        if any(one.key in wanted.keys and not one.other for one in series):
-            value = next((published[key] for key in wanted.keys if key in published), None)
-            if value is not None:
-                found[f"published: {wanted.name}"] = value
-    return tuple(found.items())
+    more = len(keys) - _MOST_VALIDATIONS
+    unit = "as the trainer names it" + (f"; {more} more in metrics.jsonl" if more > 0 else "")
+    return [("validation", "Validation", unit, [[key] for key in list(keys)[:_MOST_VALIDATIONS]])]

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from npu_rl.common.disk import write_named
 from npu_rl.common.errors import UsageError
-from npu_rl.training.record.recorded_run import RecordedRun, recorded_run
-from npu_rl.training.report.gather_report import gather_run
-from npu_rl.training.report.published_rows import PublishedRow, all_rows, published_rows
-from npu_rl.training.report.report_page import report_page
+from npu_rl.training.record.recorded_run import recorded_run
+from npu_rl.training.report.report_page import FIRST_LINE, report_page
 
-PUBLISHED = "published"
 PAUSE = 10.0  # seconds between two reports of a run that goes on
 
 
@@ -26,13 +22,11 @@ class ReportRequest:
     Attributes:
         run: The folder of run records, and the run's name there.
         against: Another run, in the same way.
-        published: Whether to compare with the published figures of the run's recipe.
     """
 
     run: tuple[Path, str]
     output: Path
     against: tuple[Path, str] | None = None
-    published: bool = False
 
 
 @dataclass(frozen=True)
@@ -43,21 +37,15 @@ class WrittenReport:
         steps: Last logged step.
         state: State of the run when it was read.
         running: Whether it was in progress, or may have been on another host.
-        missing: What the report lacks.
     """
 
-    output: Path
+    output: str
     run: str
     state: str
     running: bool
     steps: int
     alarms: int
     size: int
-    missing: tuple[str, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the result as documented in docs/json.md."""
-        return {**asdict(self), "output": str(self.output), "missing": list(self.missing)}
 
 
 def write_report(request: ReportRequest, *, reload: int | None = None) -> WrittenReport:
@@ -67,33 +55,17 @@ def write_report(request: ReportRequest, *, reload: int | None = None) -> Writte
         reload: Seconds after which the page loads itself again, if the run goes on.
 
     Raises:
-        NpuRlError: If a run does not exist, or its metrics are larger than any run's.
-        UsageError: If nothing is published for the run's recipe, or the output is not a file.
+        NpuRlError: If a run does not exist, or its record can't be read.
+        UsageError: If the output is not a file, or another file than a report.
         HostError: If the disk fails.
     """
-    recorded = recorded_run(*request.run)
-    row = _published(recorded) if request.published else None
-    other = request.against
-    compared = None if other is None else gather_run(recorded_run(*other))
-    run = gather_run(recorded)
-    page = report_page(
-        run,
-        time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(recorded.read_at)),
-        other=compared,
-        published=row,
-        reload=reload if recorded.may_go_on else None,
-    )
+    _check_replaceable(request.output)
+    run = recorded_run(*request.run)
+    other = None if request.against is None else recorded_run(*request.against)
+    page = report_page(run, other, reload=reload if run.may_go_on else None)
     write_named(request.output, page)
-    alarms = len(run.alarms) + run.alarms_left_out
     return WrittenReport(
-        request.output,
-        run.name,
-        run.state,
-        recorded.may_go_on,
-        recorded.steps,
-        alarms,
-        len(page),
-        run.missing,
+        str(request.output), run.name, run.state, run.may_go_on, run.steps, len(run.alarms), len(page)
     )
 
 
@@ -121,14 +93,16 @@ def watch_report(
         time.sleep(pause)
 
 
-def _published(run: RecordedRun) -> PublishedRow:
-    """Return the first published row of a recipe. Raises UsageError without one."""
-    rows = published_rows(run.recipe.name, run.recipe.extended)
-    if not rows:
-        known = sorted({name for row in all_rows() for name in row.recipes})
+def _check_replaceable(output: Path) -> None:
+    """Raise UsageError for a file with something else than a report."""
+    if not output.is_file():  # `write_named` judges what it is
+        return
+    with output.open("rb") as file:
+        begin = file.read(len(FIRST_LINE))
+    if begin not in (b"", FIRST_LINE):
         raise UsageError(
-            f"No figures are published for the recipe {run.recipe.name}",
-            why=f"Figures are known of: {', '.join(known)}.",
-            hint="Leave --against out, or name another run.",
+            "The output file is not a report",
+            where=str(output),
+            why="npu-rl report replaces only an earlier report or an empty file.",
+            hint="Name another file with -o.",
         )
-    return rows[0]
