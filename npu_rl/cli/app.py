@@ -35,9 +35,9 @@ _SECTIONS = {
         "manifests": "manifests:app",
     },
     "operate": {
-        "requirements": "requirements:requirements",
-        "bundle": "bundle:app",
-        "store": "store:app",
+        "requirements": "operate:requirements",
+        "bundle": "operate:bundle",
+        "store": "operate:store",
     },
 }
 
