@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from pathlib import Path
@@ -201,9 +200,7 @@ def test_the_last_lines_of_a_log_are_bounded(tmp_path: Path) -> None:
     assert last_lines(log) == ["x" * 300]
     with log.open("ab") as file:
         file.write(b"\n" + b"a line\n" * 20)
-    os.truncate(log, 1 << 40)
-    assert explain([log]) is None
-    assert last_lines(log) == ["\0" * 300]
+    assert last_lines(log, 1) == ["a line"]
 
 
 def test_a_real_process_that_fails(tmp_path: Path) -> None:

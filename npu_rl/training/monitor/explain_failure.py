@@ -20,7 +20,6 @@ from npu_rl.common.host_facts import free_disk
 from npu_rl.training.monitor.log_lines import speaker_and_message
 from npu_rl.training.monitor.missing_module import Stack
 from npu_rl.training.monitor.symptoms import NODE_MARKED_DEAD, Symptom, symptoms
-from npu_rl.training.monitor.tail import LARGEST_LOG
 
 _TAIL = 4 << 20  # bytes read from the end of a log
 _CHUNK = 1 << 20
@@ -379,8 +378,6 @@ def _read_end(path: Path) -> tuple[int, bytes]:
         raise
     with opened as file:
         size = file.seek(0, os.SEEK_END)
-        if size > LARGEST_LOG:
-            return 1, b""  # counting its lines would take hours
         skip = max(size - _TAIL, 0)
         file.seek(0)
         number, left = 1, skip

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,11 +35,7 @@ class MetricsWriter:
 
     def __init__(self, path: Path) -> None:
         with disk_errors(path):
-            self._file: IO[bytes] = open(path, "ab+", opener=private)  # noqa: SIM115  it is closed by close
-        if self._file.tell():
-            self._file.seek(-1, os.SEEK_END)
-            if self._file.read(1) != b"\n":
-                self._file.write(b"\n")  # a writer was killed in the middle of a line
+            self._file: IO[bytes] = open(path, "ab", opener=private)  # noqa: SIM115  it is closed by close
 
     def write(self, step: int, data: Mapping[str, float], now: float | None = None) -> Point:
         """Append one step.

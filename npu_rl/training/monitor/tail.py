@@ -6,11 +6,6 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from npu_rl.common.bounded import NO_FILE
-from npu_rl.common.errors import NpuRlError
-
-LARGEST_LOG = 8 << 30  # bytes; one of a terabyte costs nothing to make, and hours to read
-
 
 class Tail:
     """New complete lines of a growing file, which need not exist yet."""
@@ -32,20 +27,3 @@ class Tail:
                 self._next += len(line)
                 text = line[:-1].decode("utf-8", "replace")
                 yield from filter(None, text.split("\r"))
-
-
-def require_bounded_log(path: Path) -> None:
-    """Raise NpuRlError if a log is larger than any real run's. A missing log is accepted."""
-    try:
-        size = path.stat().st_size
-    except OSError as error:
-        if error.errno in NO_FILE:
-            return
-        raise
-    if size > LARGEST_LOG:
-        raise NpuRlError(
-            "A log of a run is too large",
-            where=str(path),
-            why=f"The file has {size} bytes of at most {LARGEST_LOG}.",
-            hint="Move it away: the run then has no such log of that attempt.",
-        )

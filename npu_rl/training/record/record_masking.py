@@ -10,7 +10,6 @@ from typing import IO
 
 from npu_rl.common.disk import private
 from npu_rl.common.masking import MASK, Secrets, masked_text, masked_value
-from npu_rl.training.monitor.tail import require_bounded_log
 
 # Variables that affect a training run. All others of the user's shell are private.
 _RECORDED_PREFIXES = (
@@ -89,14 +88,11 @@ def mask_files(folder: Path, known: Secrets) -> None:
     ]
     paths = [*(folder / name for name in _FILES), *below]
     regular = [path for path in paths if not path.is_symlink() and path.is_file()]
-    for path in sorted(
-        regular, key=lambda path: path.stat().st_size
-    ):  # one that is too large is refused last
+    for path in regular:
         _mask_file(path, known)
 
 
 def _mask_file(path: Path, known: Secrets) -> None:
-    require_bounded_log(path)
     by_name = path.suffix not in (".json", ".jsonl")
     if not any(block != shown for block, shown in _masked_blocks(path, known, by_name)):
         return
