@@ -123,7 +123,7 @@ def _start_time(pid: int) -> str | None:
 
 
 def processes_of(run_id: str) -> list[int]:
-    """Return this user's other live processes of a run; a bare id, without a mark's end, finds those of copies, too."""
+    """Return this user's other live processes with a mark."""
     from psutil import process_iter
 
     _require_run_id(run_id)
@@ -200,18 +200,13 @@ def _signal_all(child: Child | None, pids: list[int], run_id: str, number: int) 
         if child is not None and pid == child.pid and child.poll() is None:
             child.signal(number)  # its process id can't be reused before it is waited for
             reached.append(pid)
-        elif signal_member(pid, run_id, number):
+        elif _signal_member(pid, run_id, number):
             reached.append(pid)
     return reached
 
 
-def signal_member(pid: int, run_id: str, number: int) -> bool:
-    """Send a signal to a process if it still belongs to the run; return whether it was sent."""
-    return signal_if(pid, lambda process: _belongs_to_run(process, run_id), number)
-
-
-def signal_if(pid: int, is_meant: Callable[[Process], bool], number: int) -> bool:
-    """Send a signal to a process if it is still the intended one; return whether it was sent.
+def _signal_member(pid: int, run_id: str, number: int) -> bool:
+    """Send a signal to a process if it still belongs to the run; return whether it was sent.
 
     A pidfd refers to the process itself, so the signal fails if the process id was reused. psutil compares start times
     and then calls `kill`, and the id can be reused in between; it is used only if the kernel (before 5.3) or this
@@ -223,7 +218,7 @@ def signal_if(pid: int, is_meant: Callable[[Process], bool], number: int) -> boo
         handle = _open_pidfd(pid)
         try:
             process = Process(pid)
-            if not is_meant(process):
+            if not _belongs_to_run(process, run_id):
                 return False
             if handle is None:
                 process.send_signal(number)
@@ -259,8 +254,7 @@ def _belongs_to_run(process: Process, run_id: str, user: int | None = None) -> b
     from psutil import Error
 
     try:
-        mark = process.environ().get(RUN_VARIABLE, "")
-        return run_id in (mark, mark.partition("-")[0]) and user in (None, process.uids().effective)
+        return process.environ().get(RUN_VARIABLE) == run_id and user in (None, process.uids().effective)
     except (Error, OSError):  # ended, or another user's
         return False
 

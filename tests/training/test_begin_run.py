@@ -81,7 +81,7 @@ def test_the_second_gets_the_next_name_and_says_so(folder: Path) -> None:
     assert "own-2" not in found["own"]
     for name in found:
         (attempt,) = RunRecord.load(folder / "runs", name).attempts
-        assert (attempt.outcome, attempt.last_step) == ("done", 2)
+        assert attempt.outcome == "done"
         assert f"name: {name}" in (attempt.folder / "recipe.yaml").read_text()
 
 

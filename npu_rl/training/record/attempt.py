@@ -19,7 +19,6 @@ from npu_rl.common.disk import disk_errors, private, write_atomically
 from npu_rl.common.errors import NpuRlError, error_texts
 from npu_rl.common.masking import Secrets, masked_text
 from npu_rl.common.process import start_mark
-from npu_rl.training.monitor.metrics import read_metrics
 from npu_rl.training.record.record_masking import mask_files
 
 LARGEST_RECIPE = 4 << 20  # bytes
@@ -63,8 +62,6 @@ class Attempt:
     outcome: str | None = None
     code: int | None = None
     driver_code: int | None = None
-    first_step: int | None = None
-    last_step: int | None = None
     secrets: Secrets = field(default=Secrets(), repr=False, compare=False)
     _run_lock: contextlib.ExitStack = field(default_factory=contextlib.ExitStack, repr=False, compare=False)
 
@@ -190,12 +187,11 @@ class Attempt:
             raise ValueError(f"{outcome!r} is not one of {', '.join(OUTCOMES)}")
         try:
             if self.outcome is None:
-                steps = [point.step for point in read_metrics(self.metrics)]
-                self.first_step, self.last_step = min(steps, default=None), max(steps, default=None)
                 self.outcome, self.code, self.driver_code = outcome, code, driver_code
+                ended = {"outcome": outcome, "code": code, "driver_code": driver_code}
                 name = {} if signal is None else {"signal": Signals(signal).name}
                 why = {} if error is None else {"error": recorded_error(error, self.secrets)}
-                write_json(self.folder / "end.json", {**self._end(), **name, **why, "ended": now()})
+                write_json(self.folder / "end.json", {**ended, **name, **why, "ended": now()})
         finally:
             self._run_lock.close()
 
@@ -211,15 +207,6 @@ class Attempt:
         self.outcome, self.code = changed.get("outcome", self.outcome), error.exit_code
         write_json(path, {**read_json(path), **changed})
 
-    def _end(self) -> dict[str, Any]:
-        return {
-            "outcome": self.outcome,
-            "code": self.code,
-            "driver_code": self.driver_code,
-            "first_step": self.first_step,
-            "last_step": self.last_step,
-        }
-
 
 def attempts_in(folder: Path) -> list[Attempt]:
     """Return the attempts on disk, in order. Raises NpuRlError if the end of one is damaged."""
@@ -229,8 +216,7 @@ def attempts_in(folder: Path) -> list[Attempt]:
 
 def _attempt(folder: Path, number: int) -> Attempt:
     end = read_object(folder / "end.json", optional=True)
-    steps = end.get("first_step"), end.get("last_step")
-    return Attempt(folder, number, end.get("outcome"), end.get("code"), end.get("driver_code"), *steps)
+    return Attempt(folder, number, end.get("outcome"), end.get("code"), end.get("driver_code"))
 
 
 def read_object(path: Path, *, optional: bool = False) -> dict[str, Any]:

@@ -221,11 +221,6 @@ class RecordedAttempt:
         return read_object(self.folder / "environment.json")
 
     @cached_property
-    def config(self) -> dict[str, Any]:
-        """The trainer's composed configuration; empty if it was not recorded."""
-        return read_object(self.folder / "composed.json", optional=True)
-
-    @cached_property
     def drift(self) -> dict[str, Any]:
         """The differences of the tree from its lock; empty for proven code."""
         return read_object(self.folder / "drift.json", optional=True)
