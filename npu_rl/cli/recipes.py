@@ -93,13 +93,11 @@ def copy(
     """
     from npu_rl.recipes.recipe.copy_recipe import copy_recipe
 
-    copied = copy_recipe(name, file)
-    say(str(copied.recipe))
-    if copied.schema:
-        say(f"{copied.schema}  (for editors that read YAML with a schema)")
-    tell_next("recipes", "check", copied.recipe)
-    if copied.stale:
-        tell(f"note: {copied.stale} is from another version of npu-rl. Remove it, and copy a recipe again")
+    copied, *schema = copy_recipe(name, file)
+    say(str(copied))
+    for path in schema:
+        say(f"{path}  (for editors that read YAML with a schema)")
+    tell_next("recipes", "check", copied)
 
 
 @dataclass(frozen=True)

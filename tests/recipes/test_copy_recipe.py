@@ -22,20 +22,18 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("name", list(bundled_recipes()))
 def test_every_bundled_recipe_can_be_copied_and_means_the_same(name: str) -> None:
-    copied = copy_recipe(name)
-    assert (copied.recipe, copied.schema, copied.stale) == (
-        Path(f"{name}.yaml"), Path("recipe.schema.json"), None,
-    )  # fmt: skip
-    assert copied.recipe.read_bytes() == bundled_recipes()[name].read_bytes()
+    copied, schema = copy_recipe(name)
+    assert (copied, schema) == (Path(f"{name}.yaml"), Path("recipe.schema.json"))
+    assert copied.read_bytes() == bundled_recipes()[name].read_bytes()
     assert Path("recipe.schema.json").read_bytes() == SCHEMA
     assert load_recipe(f"./{name}.yaml").digest == load_recipe(name).digest
 
 
 def test_to_a_file_or_a_folder(here: Path) -> None:
     (here / "sub").mkdir()
-    assert copy_recipe("quickstart", Path("sub")).recipe == Path("sub/quickstart.yaml")
-    copied = copy_recipe("quickstart", Path("sub/mine.yml"))
-    assert (copied.recipe, copied.schema) == (Path("sub/mine.yml"), None), "the schema is there by now"
+    assert copy_recipe("quickstart", Path("sub"))[0] == Path("sub/quickstart.yaml")
+    mine = copy_recipe("quickstart", Path("sub/mine.yml"))
+    assert mine == (Path("sub/mine.yml"),), "the schema is there by now"
     assert sorted(path.name for path in (here / "sub").iterdir()) == [
         "mine.yml", "quickstart.yaml", "recipe.schema.json",
     ]  # fmt: skip
@@ -48,8 +46,7 @@ def test_nothing_is_overwritten(here: Path) -> None:
     for target in (None, Path("quickstart.yaml"), Path("dangling.yaml")):
         with pytest.raises(UsageError, match="already exists"):
             copy_recipe("quickstart", target)
-    copied = copy_recipe("quickstart", Path("other.yaml"))
-    assert (copied.schema, copied.stale) == (None, Path("recipe.schema.json"))
+    assert copy_recipe("quickstart", Path("other.yaml")) == (Path("other.yaml"),)
     assert {path.read_text() for path in (here / "quickstart.yaml", here / "recipe.schema.json")} == {"mine"}
     assert not (here / "nowhere").exists()
 

@@ -58,14 +58,6 @@ def test_copy_change_and_show(npu_rl) -> None:  # type: ignore[no-untyped-def]
     assert "steps: 3" in path.read_text()
 
 
-def test_a_schema_of_another_npu_rl_is_told_and_left(npu_rl) -> None:  # type: ignore[no-untyped-def]
-    (npu_rl.here / "recipe.schema.json").write_text("{}")
-    done = npu_rl("recipes", "copy", "quickstart", "mine.yaml")
-    assert done.returncode == 0 and done.stdout == "mine.yaml\n"
-    assert "recipe.schema.json is from another version of npu-rl" in done.stderr
-    assert (npu_rl.here / "recipe.schema.json").read_text() == "{}"
-
-
 def test_check_lists_the_paths_that_are_not_on_this_machine(npu_rl) -> None:  # type: ignore[no-untyped-def]
     arguments = ("recipes", "check", "deepseek-r1-zero-256die", "model.path=/nowhere/m")
     lines = ok(npu_rl(*arguments)).stdout.splitlines()

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
 
-from npu_rl.common.bounded import read_if_file
 from npu_rl.common.bundled import data_root
 from npu_rl.common.disk import disk_errors, write_atomically
 from npu_rl.common.errors import UsageError
@@ -16,27 +14,12 @@ from npu_rl.common.yaml_documents.document_kind import RECIPE, find_bundled
 SCHEMA = "recipe.schema.json"
 
 
-@dataclass(frozen=True)
-class CopiedRecipe:
-    """The files that were written.
-
-    Attributes:
-        recipe: The copy.
-        schema: The schema's file if it was missing, else None.
-        stale: A schema that was there and is not this npu-rl's; it was left alone.
-    """
-
-    recipe: Path
-    schema: Path | None = None
-    stale: Path | None = None
-
-
-def copy_recipe(name: str, target: Path | None = None) -> CopiedRecipe:
+def copy_recipe(name: str, target: Path | None = None) -> tuple[Path, ...]:
     """Write a bundled recipe, byte for byte, to `target` (a file or an existing folder; default: here).
 
     Its first line points editors at recipe.schema.json beside it, so that is written too if there is none.
-    Nothing is overwritten. Raises RecipeError for an unknown name, UsageError for a target that is taken or
-    isn't a .yaml file, HostError for an error of the disk.
+    Nothing is overwritten. Returns the files that were written. Raises RecipeError for an unknown name, UsageError for a
+    target that is taken or isn't a .yaml file, HostError for an error of the disk.
     """
     source, schema = find_bundled(RECIPE, name), data_root() / "recipes" / SCHEMA
     with disk_errors(Path(name) if target is None else target):
@@ -46,10 +29,10 @@ def copy_recipe(name: str, target: Path | None = None) -> CopiedRecipe:
         if os.path.lexists(path):
             raise UsageError(f"{path} already exists", hint="Name another file, or move that one away.")
         write_atomically(path, source.read_bytes())
-        if not os.path.lexists(beside):
-            write_atomically(beside, schema.read_bytes())
-            return CopiedRecipe(path, schema=beside)
-        return CopiedRecipe(path, stale=None if read_if_file(beside) == schema.read_bytes() else beside)
+        if os.path.lexists(beside):
+            return (path,)
+        write_atomically(beside, schema.read_bytes())
+        return path, beside
 
 
 def _place(target: Path | None, name: str) -> Path:
