@@ -177,7 +177,10 @@ def _reasons(prepared: Prepared, level: str) -> Iterator[tuple[tuple[str, ...], 
             "Its workers have a resharding of their own: --rehearse=train runs vLLM's engine.",
         )
     if level == "rollout" and (recipe.rollout.engine != "vllm" or not recipe.megatron):
-        yield ("rollout", "engine"), "It runs vLLM's engine with Megatron-core, and this recipe uses others."
+        yield (
+            ("rollout", "engine"),
+            "It runs vLLM's engine with Megatron-core, and this recipe uses others: --rehearse=train does without.",
+        )
     if recipe.megatron and not has_mindspeed(prepared):
         yield (
             ("actor", "strategy"),

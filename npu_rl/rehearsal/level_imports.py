@@ -1,12 +1,14 @@
-"""Rehearsal level *imports*: the trainer's module, what a step imports and what patches change, each in a process.
+"""Rehearsal level *imports*: the trainer's module, what a step may import and what patches change, each in a process.
 
-A module that needs a package which is not installed is listed; what can't be imported for another reason is a failure.
+What can't be imported is listed by cause. It fails the level if every step imports it or its cause is in a file that a
+patch changes, but for packages that are not installed. A tree has modules for other releases, too: cann-recipes-train's
+verl has workers for vLLM 0.5.4, which its vLLM 0.9.1 is not.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
@@ -21,6 +23,7 @@ from npu_rl.stack.sources.progress import Notify
 from npu_rl.workspace.verification.verify import Report
 
 _RUNTIME = "npu_rl_runtime"
+_WORKERS_SINCE_0_8 = "verl.workers.engine_workers"
 _MODULE_LIMIT = 120.0  # seconds for one import
 _PARALLEL_IMPORTS = 2
 _LOAD_TIMEOUT = 300.0  # seconds to load torch and the other large libraries
@@ -34,7 +37,7 @@ class ImportFailure:
     Attributes:
         module: Its dotted name.
         cause: What `cause_of` returns.
-        fault: Whether it fails the level: the cause is not just a missing package, or this is the trainer's module.
+        fault: Whether it fails the level.
         where: "file:line" in the tree, if known.
         message: The exception's text or the last line of output; may be empty.
     """
@@ -80,59 +83,73 @@ class ImportReport:
         return lines
 
 
-def required_modules(code: Path, recipe: Recipe, report: Report) -> list[str]:
-    """Return the trainer's module, then what a step imports, what patches change, and the runtime.
+@dataclass(frozen=True)
+class ModulesOfRun:
+    """The modules to import.
+
+    Attributes:
+        modules: The trainer's, then what a step may import, what patches change, and the runtime.
+        required: Those that every step imports: the trainer's, its workers, and the classes of its sections.
+        files: The files that patches change, and the runtime's.
+    """
+
+    modules: tuple[str, ...]
+    required: frozenset[str]
+    files: frozenset[str]
+
+
+def modules_of_run(code: Path, recipe: Recipe, report: Report) -> ModulesOfRun:
+    """Return the modules of a run of a recipe.
 
     Args:
         code: The code folder.
         report: The workspace's verification.
     """
     entry = recipe.trainer.module
-    classes = {dotted.rpartition(".")[0] for dotted in recipe.trainer.sections.values()}
+    required = {entry, *(dotted.rpartition(".")[0] for dotted in recipe.trainer.sections.values())}
+    if not recipe.has_own_keys:
+        required |= {f"verl.workers.{'megatron' if recipe.megatron else 'fsdp'}_workers", _WORKERS_SINCE_0_8}
     hunks = report.receipt.hunks
-    files = {
-        Path(str(hunk["file"])) for hunk in hunks if (hunk["root"], hunk["state"]) == ("code", "in place")
-    }
-    files |= {file.relative_to(code) for file in (code / _RUNTIME).rglob("*.py")}
-    dotted = {
-        ".".join(file.with_suffix("").parts).removesuffix(".__init__")
-        for file in files
-        if file.suffix == ".py"
-    }
+    files = {str(hunk["file"]) for hunk in hunks if (hunk["root"], hunk["state"]) == ("code", "in place")}
+    files |= {str(file.relative_to(code)) for file in (code / _RUNTIME).rglob("*.py")}
+    dotted = {name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in files}
     importable = {name for name in dotted if "." in name and name.replace(".", "").isidentifier()}
-    found = {*executed_modules(code, entry), *classes, *importable} - {entry}
-    return [entry, *sorted(name for name in found if file_of(code, name))]
+    found = {*executed_modules(code, entry), *required, *importable} - {entry}
+    modules = (entry, *sorted(name for name in found if file_of(code, name)))
+    return ModulesOfRun(modules, frozenset(required), frozenset(files))
 
 
 def rehearse_imports(
-    child: TrainingChild, modules: Sequence[str], notify: Notify, *, limit: float = _MODULE_LIMIT
+    child: TrainingChild, of_run: ModulesOfRun, notify: Notify, *, limit: float = _MODULE_LIMIT
 ) -> ImportReport:
     """Import each module in a process that has imported the trainer's, without writing to the tree.
 
     Args:
-        modules: As of `required_modules`.
         notify: Called with a note on what is done.
         limit: Seconds for one import.
 
     Raises:
         NpuRlError: If the interpreter as a whole fails.
     """
+    modules = of_run.modules
     notify(f"importing {modules[0]}, then {len(modules) - 1} modules on their own")
     begun = monotonic()
     job = {"modules": modules, "limit": limit, "jobs": _PARALLEL_IMPORTS}
     lines = child.run("imports", job, _LOAD_TIMEOUT + limit * len(modules) / _PARALLEL_IMPORTS)
     if lost := set(modules) - {line["module"] for line in lines}:
         raise NpuRlError("The rehearsal of imports did not report all modules", why=", ".join(sorted(lost)))
-    failures = (_failure(line, modules[0]) for line in lines if line["outcome"] != "done")
+    failures = (_failure(line, of_run, child.code) for line in lines if line["outcome"] != "done")
     in_order = sorted(failures, key=lambda one: (one.cause, one.module))
     return ImportReport(modules[0], len(modules), tuple(in_order), round(monotonic() - begun, 1))
 
 
-def _failure(line: Mapping[str, Any], entry: str) -> ImportFailure:
-    cause = cause_of(line)
-    fault = not cause.startswith((_NEEDS, _UNSUPPORTED)) or line["module"] == entry
+def _failure(line: Mapping[str, Any], of_run: ModulesOfRun, code: Path) -> ImportFailure:
+    module, cause, where = line["module"], cause_of(line), line.get("where")
+    place = where.rpartition(":")[0] if where else str((file_of(code, module) or code).relative_to(code))
+    lacking = cause.startswith((_NEEDS, _UNSUPPORTED)) and module != of_run.modules[0]
+    fault = not lacking and (module in of_run.required or place in of_run.files)
     message = line.get("text") or (line.get("output", "").strip().splitlines() or [""])[-1]
-    return ImportFailure(line["module"], cause, fault, line.get("where"), message)
+    return ImportFailure(module, cause, fault, where, message)
 
 
 # Modules that only a build creates, so that no source tree has them: extension modules and version files.

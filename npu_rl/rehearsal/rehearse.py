@@ -27,7 +27,7 @@ from npu_rl.rehearsal.choose_levels import (
     has_mindspeed,
     vllm_version,
 )
-from npu_rl.rehearsal.level_imports import rehearse_imports, required_modules
+from npu_rl.rehearsal.level_imports import modules_of_run, rehearse_imports
 from npu_rl.rehearsal.level_layout import rehearse_layout
 from npu_rl.rehearsal.level_train import rehearse_training
 from npu_rl.rehearsal.patch_hooks import patch_uses, read_usage
@@ -77,8 +77,8 @@ def rehearse(prepared: Prepared, level: str, screen: Screen, notify: Notify) -> 
         if "imports" in wanted:
             with timed("imports"):
                 child = _child(prepared, record, npu=(code / "mindspeed").is_dir())
-                required = required_modules(code, prepared.recipe, prepared.report)
-                report.imports = rehearse_imports(child, required, notify)
+                of_run = modules_of_run(code, prepared.recipe, prepared.report)
+                report.imports = rehearse_imports(child, of_run, notify)
         if "layout" in wanted:
             with timed("layout"):
                 child = _child(prepared, record, npu=has_mindspeed(prepared))

@@ -18,7 +18,13 @@ from npu_rl.common.errors import NpuRlError
 from npu_rl.common.process import RUN_VARIABLE
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.rehearsal.child_process import TrainingChild
-from npu_rl.rehearsal.level_imports import ImportReport, cause_of, rehearse_imports, required_modules
+from npu_rl.rehearsal.level_imports import (
+    ImportReport,
+    ModulesOfRun,
+    cause_of,
+    modules_of_run,
+    rehearse_imports,
+)
 from tests.code_trees import lay as lay_files
 from tests.training.processes import FORKS, lives, new_id, wait_for
 
@@ -107,11 +113,22 @@ def snapshot(folder: Path) -> dict[str, tuple[int, int]]:
     }
 
 
-def imported(code: Path, entry: str, environment: Mapping[str, str], limit: float = 60.0) -> ImportReport:
+def imported(
+    code: Path,
+    entry: str,
+    environment: Mapping[str, str],
+    limit: float = 60.0,
+    *,
+    patched: bool = True,
+    python: Path = Path(sys.executable),
+) -> ImportReport:
+    """Import each module of p, whose files a patch changes, or not."""
     names = sorted(".".join(file.relative_to(code).with_suffix("").parts) for file in code.glob("p/**/*.py"))
-    modules = [entry, *({name.removesuffix(".__init__") for name in names} - {entry})]
-    child = TrainingChild(code, Path(sys.executable), environment)
-    return rehearse_imports(child, modules, lambda _: None, limit=limit)
+    modules = (entry, *({name.removesuffix(".__init__") for name in names} - {entry}))
+    files = [str(file.relative_to(code)) for file in code.glob("p/**/*.py")]
+    of_run = ModulesOfRun(modules, frozenset({entry}), frozenset(files if patched else ()))
+    child = TrainingChild(code, python, environment)
+    return rehearse_imports(child, of_run, lambda _: None, limit=limit)
 
 
 @pytest.fixture(scope="module")
@@ -174,15 +191,14 @@ TREE = {
     "engine/core.py": "",
     "engine/patched.py": "",
     "engine/two-words.py": "",
+    "verl/workers/fsdp_workers.py": "",
     "npu_rl_runtime/__init__.py": "",
     "npu_rl_runtime/used.py": "",
     "setup.py": "",
 }
 
 
-def test_what_has_to_import_is_the_trainer_what_a_step_imports_what_patches_change_and_the_runtime(
-    tmp_path: Path,
-) -> None:
+def test_the_modules_are_those_of_a_step_of_patches_and_of_the_runtime(tmp_path: Path) -> None:
     lay_files(tmp_path, TREE)
     recipe = load_recipe("quickstart").recipe
     trainer = recipe.trainer.model_copy(
@@ -192,10 +208,24 @@ def test_what_has_to_import_is_the_trainer_what_a_step_imports_what_patches_chan
     changed |= dict.fromkeys(("engine/two-words.py", "setup.py", "engine/notes.txt"), "in place")
     hunks = [{"root": "code", "file": file, "state": state} for file, state in changed.items()]
     report: Any = SimpleNamespace(receipt=SimpleNamespace(hunks=hunks))
-    assert required_modules(tmp_path, recipe.model_copy(update={"trainer": trainer}), report) == [
+    found = modules_of_run(tmp_path, recipe.model_copy(update={"trainer": trainer}), report)
+    assert found.modules == (
         *("own.train", "engine.core", "engine.patched", "npu_rl_runtime.used"),
-        *("own.data", "own.workers"),
-    ]
+        *("own.data", "own.workers", "verl.workers.fsdp_workers"),
+    )
+    assert {"own.train", "own.data", "verl.workers.fsdp_workers"} < found.required
+    assert {"engine/patched.py", "npu_rl_runtime/used.py"} < found.files and "own/never.py" not in found.files
+
+
+def test_only_what_every_step_imports_and_patches_change_fails(
+    tmp_path: Path, environment: Mapping[str, str]
+) -> None:
+    """A tree has modules for other releases of its packages."""
+    code = lay(tmp_path / "code", {"__init__": "", "entry": "", "other": "raise ValueError('x')"})
+    found = imported(code, "p.entry", environment, patched=False)
+    assert found.ok and [one.cause for one in found.failures] == ["ValueError: x"]
+    assert not imported(code, "p.entry", environment).ok
+    assert not imported(code, "p.other", environment, patched=False).ok
 
 
 def test_what_a_module_starts_does_not_live_on(tmp_path: Path, environment: Mapping[str, str]) -> None:
@@ -236,14 +266,14 @@ def test_an_interpreter_that_cannot_begin_is_an_error(tmp_path: Path, environmen
     broken.write_text("#!/bin/sh\necho no such library >&2\nexit 127\n")
     broken.chmod(0o755)
     with pytest.raises(NpuRlError, match="did not finish") as caught:
-        rehearse_imports(TrainingChild(code, broken, environment), ["p"], lambda _: None)
+        imported(code, "p", environment, python=broken)
     assert caught.value.why == "no such library"
 
 
 @pytest.mark.rehearsal
 def test_part_of_the_real_tree_imports(code_tree: Path, environment: Mapping[str, str]) -> None:
     pytest.importorskip("ray")
-    modules = ["verl.trainer.main_ppo", "verl.workers.fsdp_workers", "verl.single_controller.ray"]
+    modules = ("verl.trainer.main_ppo", "verl.workers.fsdp_workers", "verl.single_controller.ray")
     child = TrainingChild(code_tree, Path(sys.executable), environment)
-    found = rehearse_imports(child, modules, lambda _: None)
+    found = rehearse_imports(child, ModulesOfRun(modules, frozenset(), frozenset()), lambda _: None)
     assert not found.failures, found.lines()
