@@ -26,6 +26,16 @@ def fits(found: str, wanted: str) -> bool:
         return found == wanted
 
 
+def is_older(found: str, wanted: str) -> bool:
+    """Return whether a version, such as Huawei's 25.0.RC1, comes before another; False if they can't be ordered."""
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        return Version(found) < Version(wanted)
+    except InvalidVersion:
+        return False
+
+
 def lacking_packages(
     installed: Mapping[str, str | None], requirements: Iterable[str]
 ) -> list[tuple[Requirement, str | None]]:

@@ -165,7 +165,7 @@ class MadeHost:
         soc = "ascend910_93" if a3 else "ascend910b"
         self.write(f"{home}/opp/built-in/op_impl/ai_core/tbe/kernel/{soc}/add/add.json", "{}\n")
         latest = self.root / ASCEND / "ascend-toolkit" / "latest"
-        latest.symlink_to(f"/{home}")  # absolute, as on the host: it must not lead out of the folder
+        latest.symlink_to(cann)
         atb = f"{ASCEND}/nnal/atb"
         info = f"    Ascend-cann-atb : {cann}\n    Ascend-cann-atb Version : {cann}.B150\n    Platform : aarch64\n"
         self.write(f"{atb}/latest/version.info", info)

@@ -30,18 +30,17 @@ def device_lines(
 
 def _machine(host: HostDescription, wanted: WantedHost, kind: MachineKind, device: str) -> DoctorLine:
     asked = machine_kind(wanted.kind).title if wanted.kind else ""
-    state, fix = "", ""
+    state = fix = ""
     if host.kind == "950":
         state, fix = NOTE, f"npu-rl's values are unproven: {kind.unproven}"
     elif wanted.kind not in ("", "cpu", host.kind):
         if host.kind == device == "npu":
-            state, fix = UNKNOWN, "The line npu-smi shows why its table could not be read."
-        elif host.kind in ("a2", "a3") and device == "npu":
-            fix = "Set cluster.dies, dies_per_card and die_memory_gb for this machine, and run npu-rl plan again."
-        else:
-            fix = (
-                f"Run it where there is {asked}, or rehearse it here: npu-rl train {wanted.recipe} --rehearse"
-            )
+            state = UNKNOWN
+        fix = (
+            "Set cluster.dies, dies_per_card and die_memory_gb for this machine, and run npu-rl plan again."
+            if host.kind in ("a2", "a3") and device == "npu"
+            else f"Run it where there is {asked}, or rehearse it here: npu-rl train {wanted.recipe} --rehearse"
+        )
     want = f"{asked} (recipe {wanted.recipe})" if asked else ""
     found = machine_kind(host.kind).title
     return DoctorLine("machine", "machine", found, want, f"{_SMI}; ls /dev/davinci* /dev/nvidia*", fix, state)

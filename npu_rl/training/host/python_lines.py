@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 
 from npu_rl.common.interpreter import Interpreter
 from npu_rl.common.package_versions import fits, lacking_packages
@@ -71,56 +72,42 @@ def _python(python: Interpreter, wanted: WantedHost) -> DoctorLine:
 def _host_package(python: Interpreter, wanted: WantedHost, name: str, device: str) -> DoctorLine:
     found, asked = python.packages.get(_HOST_PACKAGES[name]), wanted.versions.get(name, "")
     wish = f"{name} {asked}".strip()
-    fix, state, stops = "", "", False
-    if found is None and (wanted.device or device == "npu"):
-        by_hand = f"Install {wish}" + (
-            " from the image or Ascend's own pages." if device == "npu" else ", without dependencies."
-        )
-        fix = by_hand if name in _FROM_FILES else wanted.install or by_hand
-        stops = name in ("torch", "torch_npu") and device in ("npu", "cuda")
-    elif found is None:
+    state = fix = ""
+    if found is None and not (wanted.device or device == "npu"):
         state = NOTE
+    elif found is None:
+        source = "from the image or Ascend's own pages" if device == "npu" else "without dependencies"
+        by_hand = f"Install {wish} {source}."
+        fix = by_hand if name in _FROM_FILES else wanted.install or by_hand
     elif not fits(found, asked):
         fix = f"Install {wish}, without dependencies."
         if name == "torch":
             fix += " vLLM's wheel replaces it: install vLLM with VLLM_TARGET_DEVICE=empty."
+    stops = found is None and bool(fix) and name in ("torch", "torch_npu") and device != "cpu"
     want, command = wanted.of_manifest(name), f"{python.path} -m pip show {name}"
     return DoctorLine(name, name, found or "not installed", want, command, fix, state, stops)
 
 
 def _pair(python: Interpreter) -> DoctorLine:
     torch, npu = python.packages.get("torch"), python.packages.get("torch-npu")
-    command = f"{python.path} -m pip list | grep torch"
     want = "torch_npu's own version of torch (torch_npu requires torch== its own)"
-    what = "torch and torch_npu"
+    line = partial(DoctorLine, "torch-pair", "torch and torch_npu")
+    command = f"{python.path} -m pip list | grep torch"
     if torch is None or npu is None:
-        return DoctorLine("torch-pair", what, "one is missing", want, command, state=UNKNOWN)
-    release = re.match(r"[\d.]*\d|", npu)
-    own = release[0] if release else ""
+        return line("one is missing", want, command, state=UNKNOWN)
+    own = re.split(r"[.]?[a-z+]", npu, maxsplit=1)[0]
     fix = "" if fits(torch, own) else f"Install torch {own}: torch_npu is compiled for it."
-    return DoctorLine(
-        "torch-pair", what, f"torch {torch}, torch_npu {npu}", want, command, fix, stops=bool(fix)
-    )
+    return line(f"torch {torch}, torch_npu {npu}", want, command, fix, stops=bool(fix))
 
 
 def _forbidden(python: Interpreter, device: str) -> DoctorLine:
     names, source = _FORBIDDEN[device]
-    red = [name for name in names if python.packages.get(name)]
-    there = [f"{name} {python.packages.get(name)}" for name in red]
-    nvidia = sorted(name for name in python.packages if name.startswith("nvidia-")) if device == "npu" else []
-    if nvidia:
-        there.append(f"{len(nvidia)} of NVIDIA's packages")
-    own = "triton-ascend" if device == "npu" else "triton"
-    fix = f"{python.path} -m pip uninstall {' '.join([*red, *nvidia])}; then install {own} again"
-    return DoctorLine(
-        "forbidden-packages",
-        "packages for GPUs" if device == "npu" else "packages for NPUs",
-        ", ".join(there) or "none",
-        f"none of {', '.join(names)} ({source})",
-        f"{python.path} -m pip list",
-        fix if there else "",
-        "" if red or not there else NOTE,
-    )
+    found = [name for name in names if name in python.packages]
+    own, what = ("triton-ascend", "packages for GPUs") if device == "npu" else ("triton", "packages for NPUs")
+    fix = f"{python.path} -m pip uninstall {' '.join(found)}; then install {own} again" if found else ""
+    shown = ", ".join(f"{name} {python.packages[name]}" for name in found) or "none"
+    want, command = f"none of {', '.join(names)} ({source})", f"{python.path} -m pip list"
+    return DoctorLine("forbidden-packages", what, shown, want, command, fix)
 
 
 def _vllm_ascend(python: Interpreter, kind: MachineKind) -> Iterator[DoctorLine]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from npu_rl.common.package_versions import is_older
 from npu_rl.training.host.describe_host import HostDescription
 from npu_rl.training.host.line import NOTE, RED, UNKNOWN, DoctorLine
 from npu_rl.training.host.machines import MachineKind
-from npu_rl.training.host.version_order import is_older, same_version
 from npu_rl.training.host.wanted_host import WantedHost
 from npu_rl.training.injected.npu_rl_host import below, entries, read_text, toolkit_homes
 
@@ -41,37 +41,29 @@ def stack_lines(host: HostDescription, wanted: WantedHost, kind: MachineKind) ->
 
 
 def gpu_stack_lines(host: HostDescription, wanted: WantedHost) -> Iterator[DoctorLine]:
-    """Yield the lines on NVIDIA's stack of a host."""
+    """Yield the lines on NVIDIA's stack of a host. torch brings its own CUDA, so another toolkit is only noted."""
     yield _at_least(host, wanted, "gpu_driver")
-    found, asked = host.facts["cuda"], wanted.versions.get("cuda")
-    # The manifest names 12.6, the file 12.6.3; torch brings its own, so another toolkit is a note.
-    same = not asked or f"{found}.".startswith(f"{asked}.")
-    fix = "torch brings its own CUDA libraries; the toolkit matters for what is compiled here."
-    yield DoctorLine(
-        "cuda",
-        "CUDA toolkit",
-        found or "not found",
-        wanted.of_manifest("cuda"),
-        "cat /usr/local/cuda/version.json",
-        "" if same else fix,
-        "" if same else NOTE if found else UNKNOWN,
-    )
+    found, want = host.facts["cuda"], wanted.of_manifest("cuda")
+    same = f"{found}.".startswith(f"{wanted.versions.get('cuda', found)}.")  # 12.6, and 12.6.3 in the file
+    state = "" if same else NOTE if found else UNKNOWN
+    command = "cat /usr/local/cuda/version.json"
+    yield DoctorLine("cuda", "CUDA toolkit", found or "not found", want, command, state=state)
 
 
 def _at_least(host: HostDescription, wanted: WantedHost, fact: str) -> DoctorLine:
     """Return the line on a minimum version that the stack requires of the host."""
     name = fact.removeprefix("gpu_")
     found, asked = host.facts[fact], wanted.versions.get(name)
-    command, state, fix = f"cat {host.files[fact]}", "", ""
+    state = fix = ""
     if found is None:
         fix = f"Install the {name}; in a container mount {host.files[fact]}." if asked else ""
         state = UNKNOWN
     elif asked and is_older(found, asked):
         fix = f"Install {name} {asked} on the host, and restart it."
-    elif asked and not same_version(found, asked):
+    elif asked and found.lower() != asked.lower():
         state, fix = NOTE, "Newer than the stack's; it is not known whether it fits."
     want = f"{asked} or newer (manifest {wanted.manifest})" if asked else ""
-    return DoctorLine(name, name, found or "not found", want, command, fix, state)
+    return DoctorLine(name, name, found or "not found", want, f"cat {host.files[fact]}", fix, state)
 
 
 def _exactly(host: HostDescription, wanted: WantedHost, name: str, what: str) -> DoctorLine:
@@ -87,7 +79,7 @@ def _exactly(host: HostDescription, wanted: WantedHost, name: str, what: str) ->
         needed = name in ("cann", "nnal") and bool(asked)
         state = RED if needed else UNKNOWN
         fix = f"Install {what} {asked}, or use the image of the manifest." if needed else ""
-    elif asked and not same_version(found, asked):
+    elif asked and found.lower() != asked.lower():
         fix = f"Install {what} {asked}: other versions of its operators and of torch_npu don't go together."
     return DoctorLine(name, what, found or "not found", want, command, fix, state)
 
@@ -96,13 +88,8 @@ def _kernels_for(host: HostDescription, kind: MachineKind) -> Iterator[DoctorLin
     expected = kind.get("kernels")
     if expected is None or host.facts["cann"] is None:
         return
-    homes = toolkit_homes(host.root, host.environ)[:1]
-    names = [
-        name
-        for home in homes
-        for name in entries(host.root, f"{home}/{_KERNELS}")
-        if name.startswith("ascend")
-    ]
+    home = toolkit_homes(host.root, host.environ)[0]
+    names = [name for name in entries(host.root, f"{home}/{_KERNELS}") if name.startswith("ascend")]
     fix = f"Install the CANN kernels package of {kind.title}, of the toolkit's version."
     yield DoctorLine(
         "kernels-for",

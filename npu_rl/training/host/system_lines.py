@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from npu_rl.training.host.describe_host import HostDescription
-from npu_rl.training.host.line import NOTE, RED, UNKNOWN, DoctorLine
-from npu_rl.training.host.machines import MachineKind
+from npu_rl.training.host.line import NOTE, UNKNOWN, DoctorLine
+from npu_rl.training.host.machines import Expectation, MachineKind
 from npu_rl.training.host.wanted_host import WantedHost
 from npu_rl.training.injected.npu_rl_host import entries, read_text
 
@@ -21,10 +21,13 @@ def system_lines(
     host: HostDescription, wanted: WantedHost, kind: MachineKind, device: str, runs: Path | None
 ) -> Iterator[DoctorLine]:
     """Yield the lines on a host's system, for training on npu, cuda or cpu."""
-    yield _preload(host, wanted, npu=device == "npu")
-    yield _files(host, kind, device)
-    yield _memlock(host, kind)
-    yield _shm(host, kind, device)
+    yield _preload(host, wanted)
+    few = kind["nofile"]
+    fix = f"ulimit -n {few.value} in the shell that starts Ray, or docker run --ulimit nofile={few.value}"
+    yield _minimum(("nofile", "open files"), host.facts["nofile"], few, str, "ulimit -n", fix, device)
+    fix = "docker run --shm-size=100g, or --ipc=host: Ray's object store is in it."
+    shm, command = ("shm", "shared memory"), "df -h /dev/shm"
+    yield _minimum(shm, host.facts["shm"], kind["shm"], _size, command, fix, device)
     yield _interface(host, wanted)
     if host.root != "/":
         return
@@ -33,72 +36,54 @@ def system_lines(
     yield from (_disk(kind, place) for place in dict.fromkeys([Path("/tmp"), *([runs] if runs else [])]))
 
 
-def _preload(host: HostDescription, wanted: WantedHost, *, npu: bool) -> DoctorLine:
+def _preload(host: HostDescription, wanted: WantedHost) -> DoctorLine:
     value, who = host.environ.get("LD_PRELOAD", ""), "this shell"
     if "LD_PRELOAD" in wanted.env:
         value, who = wanted.env["LD_PRELOAD"], f"env.LD_PRELOAD of {wanted.recipe or wanted.manifest}"
-    want = "jemalloc, as a file that is there (vllm-ascend's Dockerfiles)" if npu else "files that are there"
+    # The loader expands no variable, and looks for a name without a slash in its own folders.
+    names = [name for name in re.split(r"[\s:]+", value) if "/" in name or "$" in name]
+    missing = [name for name in names if "$" in name or not host.has(name)]
+    found = f"missing: {' '.join(missing)}" if missing else value or "empty"
+    fix = "Correct the path or install jemalloc (libjemalloc2, jemalloc); the loader only warns, in every process."
     command = 'echo "$LD_PRELOAD"; grep -n LD_PRELOAD ~/.bashrc /etc/profile'
-    names = [name for name in re.split(r"[\s:]+", value) if name.startswith("/")]
-    missing = [name for name in names if not host.has(name)]
-    found, state, fix = value or "empty", "", ""
-    if "$" in value:
-        fix = "Write the value itself: the loader expands no variable."
-    elif missing:
-        found = f"missing: {' '.join(missing)}"
-        fix = "Correct the path or install jemalloc (libjemalloc2, jemalloc); the loader only warns, in every process."
-    elif npu and "jemalloc" not in value:
-        state, fix = NOTE, "Nothing fails without it; host memory grows."
-    return DoctorLine("preload", "LD_PRELOAD", f"{found} ({who})", want, command, fix, state)
+    want = "files that are there"
+    return DoctorLine("preload", "LD_PRELOAD", f"{found} ({who})", want, command, fix if missing else "")
 
 
-def _files(host: HostDescription, kind: MachineKind, device: str) -> DoctorLine:
-    found, expected = host.facts["nofile"], kind["nofile"]
-    few = found is not None and 0 <= found < expected.value
-    want = f"{expected.value} or more ({expected.source})"
-    fix = f"ulimit -n {expected.value} in the shell that starts Ray, or docker run --ulimit nofile={expected.value}"
-    state = UNKNOWN if found is None else _grade(device) if few else ""
-    return DoctorLine("nofile", "open files", _limit(found), want, "ulimit -n", fix if few else "", state)
-
-
-def _memlock(host: HostDescription, kind: MachineKind) -> DoctorLine:
-    found, expected = host.facts["memlock"], kind.get("memlock")
-    short = expected is not None and found is not None and found >= 0
-    want = f"unlimited ({expected.source})" if expected else ""
-    fix = "docker run --ulimit memlock=-1" if short else ""
-    state = UNKNOWN if found is None else NOTE if short else ""
-    return DoctorLine("memlock", "locked memory", _limit(found, "bytes"), want, "ulimit -l", fix, state)
-
-
-def _shm(host: HostDescription, kind: MachineKind, device: str) -> DoctorLine:
-    found, expected = host.facts["shm"], kind["shm"]
-    small = found is not None and found < expected.value
-    want = f"{_size(expected.value)} or more ({expected.source})"
-    fix = "docker run --shm-size=100g, or --ipc=host: Ray's object store is in it." if small else ""
-    state = UNKNOWN if found is None else _grade(device) if small else ""
-    size = "not known" if found is None else _size(found)
-    return DoctorLine("shm", "shared memory", size, want, "df -h /dev/shm", fix, state)
+def _minimum(
+    name: tuple[str, str],
+    found: int | None,
+    expected: Expectation,
+    shown: Callable[[int], str],
+    command: str,
+    fix: str,
+    device: str,
+) -> DoctorLine:
+    """Return the line on a limit, which matters where devices are; -1 is no limit."""
+    want = f"{shown(expected.value)} or more ({expected.source})"
+    if found is None:
+        return DoctorLine(*name, "not known", want, command, state=UNKNOWN)
+    if found < 0 or found >= expected.value:
+        return DoctorLine(*name, "unlimited" if found < 0 else shown(found), want, command)
+    return DoctorLine(*name, shown(found), want, command, fix, NOTE if device == "cpu" else "")
 
 
 def _interface(host: HostDescription, wanted: WantedHost) -> DoctorLine:
     states = {
         name: read_text(host.root, f"/sys/class/net/{name}/operstate").strip() or "unknown"
         for name in entries(host.root, "/sys/class/net")
-        if name != "lo"
     }
     up = [name for name, state in states.items() if state == "up"]
-    found = ", ".join(f"{name} {state}" for name, state in states.items()) or "none"
-    name, by = wanted.interface or "", f"cluster.interface of {wanted.recipe}"
-    if not name:
-        set_here = (variable for variable in _INTERFACES if host.environ.get(variable, "").strip("=^"))
-        by = next(set_here, "")
-        name = host.environ.get(by, "")
-    name = name.lstrip("=").partition(",")[0]
+    found = ", ".join(f"{name} {state}" for name, state in states.items() if name != "lo") or "none"
+    given = {f"cluster.interface of {wanted.recipe}": wanted.interface or ""}
+    given |= {variable: host.environ.get(variable, "") for variable in _INTERFACES}
+    by, value = next(((by, value) for by, value in given.items() if value.strip("=^")), ("", ""))
+    name = value.lstrip("=").partition(",")[0]
     want = state = fix = ""
     if name and not name.startswith("^"):
         want = f"{name}, up ({by})"
         # HCCL takes a prefix; the kernel calls some bonds and tunnels "unknown" that carry packets.
-        if name != "lo" and not any(one.startswith(name) and states[one] != "down" for one in states):
+        if not any(one.startswith(name) and states[one] != "down" for one in states):
             fix = f"Name one of those that are up: {', '.join(up) or 'none is'}. Names may differ between nodes."
     elif wanted.nodes > 1 and len(up) > 1:
         state, fix = NOTE, "Name the one that the nodes share: cluster.interface=NAME"
@@ -106,7 +91,7 @@ def _interface(host: HostDescription, wanted: WantedHost) -> DoctorLine:
 
 
 def running_ray(dies: int) -> Iterator[DoctorLine]:
-    """Yield the line on a running Ray node of this host, whose workers inherit its environment and resources."""
+    """Yield a line on each running Ray node of this host, whose workers inherit its environment and resources."""
     from psutil import Error, process_iter
 
     for process in process_iter(["name"]):
@@ -128,7 +113,6 @@ def running_ray(dies: int) -> Iterator[DoctorLine]:
         if "ASCEND_HOME_PATH" not in environ:
             found += ", without CANN's variables"
         yield DoctorLine("ray-running", "running Ray", found, f"NPU {dies}", "ray status", fix)
-        return
 
 
 def _disk(kind: MachineKind, place: Path) -> DoctorLine:
@@ -142,17 +126,6 @@ def _disk(kind: MachineKind, place: Path) -> DoctorLine:
     full = disk.free < expected.value * disk.total
     fix = "Free some: npu-rl plan prints what the checkpoints need." if full else ""
     return DoctorLine("disk", "disk", found, want, command, fix)
-
-
-def _grade(device: str) -> str:
-    """Return the state of a low limit, which matters where devices are."""
-    return NOTE if device == "cpu" else RED
-
-
-def _limit(value: int | None, unit: str = "") -> str:
-    if value is None:
-        return "not known"
-    return "unlimited" if value < 0 else f"{value} {unit}".strip()
 
 
 def _size(size: int) -> str:

@@ -14,7 +14,6 @@ from typing import Any
 
 IMAGE_FILE = "/etc/npu-rl-image"  # one line: the image's name, best with its digest
 _MOST = 1 << 18  # bytes read of a file
-_LINKS = 40  # symbolic links followed on the way to a file, as the kernel does
 _ASCEND = "/usr/local/Ascend"
 _DEVICE = {"npus": re.compile(r"davinci[0-9]+"), "gpus": re.compile(r"nvidia[0-9]+")}
 _CONTROL = ("davinci_manager", "devmm_svm", "hisi_hdc")  # what an NPU's driver needs besides davinciN
@@ -223,30 +222,8 @@ def read_text(root: str, name: str) -> str:
 
 
 def below(root: str, name: str) -> str:
-    """Return the location of a host's absolute path below the root folder, resolving links as on that host."""
-    if root == "/":
-        return name
-    done: list[str] = []
-    todo = _parts(name)
-    links = 0
-    while todo:
-        part = todo.pop()
-        if part == "..":
-            done = done[:-1]
-            continue
-        here = os.path.join(root, *done, part)
-        if links < _LINKS and os.path.islink(here):
-            links += 1
-            target = os.readlink(here)
-            done = [] if target.startswith("/") else done
-            todo += _parts(target)
-        else:
-            done.append(part)
-    return os.path.join(root, *done)
-
-
-def _parts(name: str) -> list[str]:
-    return [part for part in reversed(name.split("/")) if part not in ("", ".")]
+    """Return the location of a host's absolute path below the root folder."""
+    return name if root == "/" else f"{root}{os.path.normpath(name)}"
 
 
 def entries(root: str, folder: str) -> Iterator[str]:
