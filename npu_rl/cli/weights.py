@@ -471,7 +471,7 @@ def export(
         options = ExportOptions(checkpoint, user_path(out).absolute(), extend, command)
         if_interrupted(STARTS_OVER)
         with Weights("exporting") as watch:
-            report = export_run(options, pool_of(chosen, workers), watch).content
+            report = export_run(options, pool_of(chosen, workers), watch)
     print_report(report, _exported_text(report), as_json=json)
     if not json:
         tell_next("weights", "check", out, workspace=workspace)

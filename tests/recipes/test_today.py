@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
@@ -107,14 +106,9 @@ def leaves(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 def composed(code: Path, overrides: list[str]) -> dict[str, Any]:
     """Each key of the configuration, as the tree's own Hydra composes it."""
-
-    def run(command: Any, env: Any) -> tuple[int, str, str]:
-        done = subprocess.run(list(command), env=dict(env), capture_output=True, text=True, check=False)
-        return done.returncode, done.stdout, done.stderr
-
     folder = code / "verl" / "trainer" / "config"
     given = ["model_engine=megatron", *overrides]
-    found = compose(given, folder, "ppo_trainer", sys.executable, dict(os.environ), run)
+    found = compose(given, folder, "ppo_trainer", sys.executable, dict(os.environ))
     return dict(leaves(found.config))
 
 

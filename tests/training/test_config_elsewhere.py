@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +31,6 @@ def main(config):
 if __name__ == "__main__":
     main()
 """
-
-
-def run(argv: Sequence[str], env: Mapping[str, str]) -> tuple[int, str, str]:
-    done = subprocess.run(list(argv), env=dict(env), capture_output=True, text=True, check=False)
-    return done.returncode, done.stdout, done.stderr
 
 
 def loaded(*settings: str) -> Any:
@@ -115,7 +109,7 @@ def test_the_run_and_the_dry_run_compose_the_same(
     done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     folder = config_location(loaded(*settings).recipe).find_folder(code)
-    found = compose(made.hydra_overrides, folder, made.config, sys.executable, dict(os.environ), run)
+    found = compose(made.hydra_overrides, folder, made.config, sys.executable, dict(os.environ))
     for data in (json.loads(done.stdout.splitlines()[-1]), found.config["data"]):
         assert data["max_prompt_length"] and ("gen_batch_size" in data) is generates
 
@@ -148,5 +142,5 @@ def test_the_published_trainers(upstreams: Path, tmp_path: Path, commit: str, se
     made = command(code, *settings)
     folder = config_location(loaded(*settings).recipe).find_folder(code)
     only_where = [word for word in made.hydra_overrides if word.startswith("hydra.searchpath=")]
-    found = compose(only_where, folder, made.config, sys.executable, dict(os.environ), run)
+    found = compose(only_where, folder, made.config, sys.executable, dict(os.environ))
     assert found.config["trainer"]["project_name"]

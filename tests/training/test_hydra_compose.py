@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -21,15 +20,10 @@ REFERENCES = (
 )
 
 
-def run(command: Sequence[str], env: Mapping[str, str]) -> tuple[int, str, str]:
-    done = subprocess.run(list(command), env=dict(env), capture_output=True, text=True, check=False)
-    return done.returncode, done.stdout, done.stderr
-
-
 def composed(
     folder: Path, *overrides: str, config: str = "ppo_trainer", python: str = sys.executable
 ) -> ComposedConfig:
-    return compose(overrides, folder, config, python, dict(os.environ), run)
+    return compose(overrides, folder, config, python, dict(os.environ))
 
 
 @pytest.fixture

@@ -34,6 +34,7 @@ def test_nodes_with_another_cann_or_other_code_are_named_and_training_does_not_s
     made = RayCluster({})
     try:
         run, copy = Run(tmp_path, made), tmp_path / "copy"
+        (run.code / "a_trainer.py").write_text("open('seen.json', 'w').close()\n")
         shutil.copytree(run.code, copy)
         (copy / "package" / "module.py").write_text("NAME = 'modulE'\n")
         made.head(ASCEND_HOME_PATH=str(usual))

@@ -8,11 +8,6 @@ import pytest
 
 from npu_rl.common.errors import HostError
 from npu_rl.common.interpreter import Interpreter, read_interpreter
-from npu_rl.common.yaml_documents.finding import Severity
-from npu_rl.recipes.judgement.judge import MANIFEST_MISMATCH
-from npu_rl.recipes.judgement.refused_recipe import RefusedRecipe
-from npu_rl.recipes.recipe.load_recipe import load_recipe
-from npu_rl.training.run.prepare import _add_missing_packages
 from npu_rl.training.run.training_interpreter import require_packages
 
 
@@ -85,19 +80,3 @@ def test_the_command_installs_only_what_pip_may_choose(
     commands = [line for line in str(caught.value.hint).splitlines() if " -m pip install " in line]
     words = [shlex.split(line.partition(" -m pip install ")[2]) for line in commands]
     assert words == ([installed] if installed else [])
-
-
-@pytest.mark.parametrize(("rule", "reported"), [("unknown-key", True), (MANIFEST_MISMATCH, False)])
-def test_missing_packages_are_reported_with_a_refusal_unless_they_are_another_stacks(
-    rule: str, reported: bool
-) -> None:
-    loaded = load_recipe("quickstart")
-    found = loaded.finding(rule, Severity.ERROR, ("manifest",), "a fact", "do this")
-    refusal = RefusedRecipe(loaded.recipe, [found], [found])
-
-    def find() -> Interpreter:
-        raise HostError("The training interpreter lacks vllm", hint="Install it")
-
-    _add_missing_packages(refusal, find)
-    assert ("The training interpreter lacks vllm." in (refusal.why or "").splitlines()) is reported
-    assert (refusal.hint or "").splitlines() == (["Do this", "Install it"] if reported else ["Do this"])

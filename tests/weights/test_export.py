@@ -22,7 +22,7 @@ from npu_rl.common.errors import HostError, NpuRlError, UsageError, WeightsError
 from npu_rl.training.record.locate_run import run_record
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.record.saved_checkpoints.run_checkpoint import explained_while_running, run_checkpoint
-from npu_rl.training.run.export_run import REPORT, ExportOptions, ExportReport, export_run
+from npu_rl.training.run.export_run import REPORT, ExportOptions, export_run
 from npu_rl.weights.checkpoints.worker_pool import Task, Workers
 from npu_rl.weights.tensors.npu_rl_tensors.safetensors_file import read_header
 from tests.tensors import megatron_checkpoints as tiny
@@ -58,7 +58,7 @@ def write_fsdp(folder: Path, tensors: dict[str, Any]) -> None:
 
 def export(
     record: RunRecord, target: Path, step: int | None = None, workers: Workers | None = None
-) -> ExportReport:
+) -> dict[str, Any]:
     options = ExportOptions(run_checkpoint(record, step), target, True, "npu-rl weights export first out")
     return export_run(options, workers or InlineWorkers())
 
@@ -89,7 +89,7 @@ def test_fsdp(record: RunRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("npu_rl.weights.tensors.npu_rl_tensors.conversion.units.UNIT", 5000)
     tensors = {name: value.float() for name, value in tiny.hf_tensors(tiny.QWEN).items()}
     write_fsdp(actor(record), tensors)
-    content = export(record, tmp_path / "new" / "out").content
+    content = export(record, tmp_path / "new" / "out")
     out = tmp_path / "new" / "out"
     require_equal(loaded(out), tensors)
     assert content["shards"] > 3 and content["config"] == ["torch_dtype: bfloat16 -> float32"]
@@ -120,7 +120,7 @@ def test_torch_dist_with_the_optimizers_state(
     }
     folder = actor(record, config=config)
     tiny.write_dist(folder / "dist_ckpt", {**tiny.dist_tensors(config, tensors), **state})
-    content = export(record, tmp_path / "out").content
+    content = export(record, tmp_path / "out")
     assert content["checkpoint"]["format"] == "torch_dist"
     require_equal(loaded(tmp_path / "out"), tensors)
 
@@ -153,7 +153,7 @@ def test_weights_that_the_trainer_saved_in_hugging_face_s_format(record: RunReco
     folder = actor(record)
     shutil.rmtree(folder / "huggingface")
     tiny.write_hf(folder / "huggingface", tiny.QWEN, tensors)
-    assert export(record, tmp_path / "out").content["checkpoint"]["format"] == "hf"
+    assert export(record, tmp_path / "out")["checkpoint"]["format"] == "hf"
     require_equal(loaded(tmp_path / "out"), tensors)
 
 
@@ -169,7 +169,7 @@ def test_legacy_with_the_recipe_s_model(record: RunRecord, tmp_path: Path) -> No
         export(record, tmp_path / "out")
     recipe = f"schema: 1\nname: x\ntitle: x\nextends: quickstart\nmodel: {{path: {model}, make: null}}\n"
     (record.folder / "recipe.yaml").write_text(recipe)
-    content = export(record, tmp_path / "out").content
+    content = export(record, tmp_path / "out")
     assert content["checkpoint"]["format"] == "legacy" and content["checkpoint"]["copies"] > 0
     require_equal(loaded(tmp_path / "out"), tensors)
 
@@ -184,7 +184,7 @@ def test_what_the_trainer_of_deepseek_v3_cann_saves(record: RunRecord, tmp_path:
         place = folder / "model" / path.parent.name / "model.pt"
         place.parent.mkdir(parents=True)
         torch.save([OrderedDict(torch.load(path, weights_only=False)["model"])], place)
-    content = export(record, tmp_path / "out").content
+    content = export(record, tmp_path / "out")
     assert content["checkpoint"]["format"] == "legacy" and content["checkpoint"]["copies"] > 0
     require_equal(loaded(tmp_path / "out"), tensors)
     assert (tmp_path / "out/tokenizer.json").read_text() == "{}"
@@ -227,7 +227,7 @@ def test_what_the_trainer_of_mindspeed_rl_grpo_saves(record: RunRecord, tmp_path
     shutil.copytree(written / "iter_0000001", record.checkpoints / "iter_0000004")
     (record.checkpoints / "latest_checkpointed_iteration.txt").write_text("4")
     options = ExportOptions(run_checkpoint(record, None, model), tmp_path / "out", True, "export")
-    content = export_run(options, InlineWorkers()).content
+    content = export_run(options, InlineWorkers())
     assert content["checkpoint"]["format"] == "legacy" and content["audit"]["result"] == "equal"
     require_equal(loaded(tmp_path / "out"), tensors)
 

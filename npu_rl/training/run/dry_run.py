@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from npu_rl.common.disk import disk_errors
-from npu_rl.common.errors import UsageError
 from npu_rl.common.masking import Secrets, masked_argument, masked_data, masked_value
 from npu_rl.common.yaml_documents.text_checks import split_address
 from npu_rl.recipes.recipe.dump_recipe import recipe_yaml
@@ -36,11 +35,6 @@ RAISE_FILE_LIMIT = (
 """Lines of bash: raise the soft limit of open files to 32,768, or to the hard limit if that is lower."""
 
 
-_FIRST = (
-    "command.json"  # written before the others: a folder without it, but with one of them, is no dry run's
-)
-
-
 @dataclass(frozen=True)
 class DryRun:
     """The output of a dry run.
@@ -61,7 +55,7 @@ def write(runs: Path, prepared: Prepared, command: Command, composed: Mapping[st
     command = replace(command, config_file=folder / "config.yaml")
     argv = [known.mask(masked_argument(argument)) for argument in command.argv]
     files = {
-        _FIRST: dump(argv),
+        "command.json": dump(argv),
         "recipe.yaml": known.mask(recipe_yaml(prepared.loaded)),
         "composed.json": dump(masked_data(composed, known=known)),
         "environment.sh": environment_script(command, known),
@@ -73,12 +67,6 @@ def write(runs: Path, prepared: Prepared, command: Command, composed: Mapping[st
     if command.arguments is not None:
         files["config.yaml"] = config_text(masked_data(composed, known=known))
     with disk_errors(folder):
-        if not (folder / _FIRST).is_file() and any(os.path.lexists(folder / name) for name in files):
-            raise UsageError(
-                "The folder of the dry run has files of something else",
-                where=str(folder),
-                hint="Move it away, or name the run otherwise: name=NAME. Nothing was changed.",
-            )
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
         for name, text in files.items():
@@ -139,18 +127,11 @@ def _make_tiny_model(runs: Path, prepared: Prepared) -> str:
     """Return shell commands that make the recipe's tiny model and data, like `train`, unless they exist."""
     if not tiny_model.is_needed(prepared.recipe):
         return ""
-    folder = shlex.quote(str(tiny_model.model_folder(runs, prepared.recipe, prepared.interpreter)))
-    staging = tiny_model.maker_command(prepared.interpreter, prepared.recipe, "{}")
-    command = " ".join('"$made.part"' if word == "{}" else shlex.quote(word) for word in staging)
+    model = tiny_model.model_folder(runs, prepared.recipe, prepared.interpreter)
+    made, part = shlex.quote(str(model)), shlex.quote(f"{model}.part")
+    command = shlex.join(tiny_model.maker_command(prepared.interpreter, prepared.recipe, f"{model}.part"))
     own = " ".join(f"{name}={shlex.quote(value)}" for name, value in tiny_model.MAKER_ENVIRONMENT.items())
-    return (
-        f"made={folder}\n"
-        'if [ ! -d "$made" ]; then\n'
-        '  rm -rf "$made.part" && mkdir -p "$made.part"\n'
-        f"  {own} {command}\n"
-        '  mv "$made.part" "$made"\n'
-        "fi"
-    )
+    return f"[ -d {made} ] || {{ rm -rf {part}; mkdir -p {part}; {own} {command} && mv {part} {made}; }}"
 
 
 def ray_scripts(recipe: Recipe, command: Command, known: Secrets) -> dict[str, str]:

@@ -51,15 +51,8 @@ class ExportOptions:
     command: str
 
 
-@dataclass(frozen=True)
-class ExportReport:
-    """A finished export. `content` is the output of `--json`, also stored in npu-rl-export.json."""
-
-    content: dict[str, Any]
-
-
-def export_run(options: ExportOptions, workers: Workers, watch: WorkProgress | None = None) -> ExportReport:
-    """Export a checkpoint. The folder gets its name only once it is complete and audited.
+def export_run(options: ExportOptions, workers: Workers, watch: WorkProgress | None = None) -> dict[str, Any]:
+    """Export a checkpoint, and return what npu-rl-export.json says. The folder gets its name once it is audited.
 
     Raises:
         UsageError: If the target exists, or lies in the run.
@@ -118,7 +111,7 @@ def export_run(options: ExportOptions, workers: Workers, watch: WorkProgress | N
     finally:
         remove_tree(staged)
         held.close()
-    return ExportReport(content)
+    return content
 
 
 def _require_new(options: ExportOptions) -> None:
@@ -144,12 +137,9 @@ def lock_digest(record: RunRecord) -> str | None:
     try:
         return str(read_json(lock)["digest"]) if lock.is_file() else None
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise NpuRlError(
-            "The lock in the run's record can't be read",
-            where=str(lock),
-            why=str(error),
-            hint="Restore it, or move it away: the export then names no lock.",
-        ) from error
+        what = "The lock in the run's record can't be read"
+        hint = "Restore it, or move it away: the export then names no lock."
+        raise NpuRlError(what, where=str(lock), why=str(error), hint=hint) from error
 
 
 def _origin(options: ExportOptions) -> dict[str, Any]:

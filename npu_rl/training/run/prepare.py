@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 
 from npu_rl.common import byte_code, host_facts, python_roots
 from npu_rl.common.environment_variables import RUNS
-from npu_rl.common.errors import HostError, NpuRlError, UsageError
+from npu_rl.common.errors import NpuRlError, UsageError
 from npu_rl.common.interpreter import Interpreter
 from npu_rl.common.masking import Secrets, masked_value
-from npu_rl.common.process import run_quietly
 from npu_rl.common.user_path import user_path
 from npu_rl.common.yaml_documents.finding import Severity
-from npu_rl.recipes.judgement.judge import MANIFEST_MISMATCH, judge
+from npu_rl.recipes.judgement.judge import judge
 from npu_rl.recipes.judgement.judgement import AssembledTree, Judgement
 from npu_rl.recipes.judgement.refused_recipe import RefusedRecipe, refusal_lines
 from npu_rl.recipes.recipe.derived_recipe import derive_recipe
@@ -234,12 +233,7 @@ def prepare(
         find_python=lambda: find_interpreter().path,
         root=root,
     )
-    try:
-        _report(judgement, notify, rehearse)
-    except RefusedRecipe as refusal:
-        if machine is not None:
-            _add_missing_packages(refusal, find_interpreter)
-        raise
+    _report(judgement, notify, rehearse)
     found = find_interpreter()
     environment = workspace_environment(report, found.short, root, changed=drift_digest(paths, report))
     if expect is not None and expect.environment is not None:
@@ -260,14 +254,10 @@ def compose(prepared: Prepared, command: Command) -> ComposedConfig:
     if command.arguments is not None:
         return ComposedConfig(plain_config(prepared.recipe, prepared.paths.code, command.values), {})
 
-    def run(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[int, str, str]:
-        finished = run_quietly(list(argv), environment, prepared.paths.hidden, 180.0)
-        return finished.code, finished.stdout, finished.stderr
-
     environment = {**os.environ, **command.environment, "NPU_RL_STANDINS": ""}
     folder = config_location(prepared.recipe).find_folder(prepared.paths.code)
     try:
-        return composed(command.hydra_overrides, folder, command.config, command.python, environment, run)
+        return composed(command.hydra_overrides, folder, command.config, command.python, environment)
     except NpuRlError as error:  # Hydra repeats values without their names
         known = prepared.secrets(os.environ)
         error.why = known.mask(error.why) if error.why else None
@@ -312,22 +302,6 @@ def _report(judgement: Judgement, notify: Notify, rehearse: bool) -> None:
             notify(line)
     for line in judgement.absent_lines:
         notify(line)
-
-
-def _add_missing_packages(refusal: RefusedRecipe, find_interpreter: Callable[[], Interpreter]) -> None:
-    """Add missing packages to a refusal, so that they can be installed while the rest is corrected.
-
-    Those of a workspace that is not the recipe's are not what it needs.
-    """
-    if any(found.rule == MANIFEST_MISMATCH for found in refusal.findings):
-        return
-    try:
-        find_interpreter()
-    except HostError as lacking:
-        refusal.why = "\n".join(filter(None, (refusal.why, f"{lacking.what}.")))
-        refusal.hint = "\n".join(filter(None, (refusal.hint, lacking.hint)))
-    except NpuRlError:
-        return  # reported once the recipe is right
 
 
 def _this_machine(paths: WorkspacePaths, root: Path) -> Machine:
