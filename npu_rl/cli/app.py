@@ -21,7 +21,7 @@ _SECTIONS = {
         "plan": "plan:plan",
         "train": "train:train",
         "runs": "runs:app",
-        "report": "report:report",
+        "report": "runs:report",
         "recipes": "recipes:app",
         "data": "data:app",
         "weights": "weights:app",

@@ -39,7 +39,7 @@ def rehearsal_levels() -> list[str]:
 
 
 def _run_names() -> list[str]:
-    from npu_rl.cli.recorded import runs_root
+    from npu_rl.cli.runs import runs_root
 
     root = runs_root(None)
     return [] if root is None else sorted(path.parent.name for path in root.glob("*/run.json"))
@@ -77,12 +77,8 @@ Recipe = Annotated[str, typer.Argument(metavar="RECIPE", help=_RECIPE_HELP, auto
 _RECIPE = typer.Option("--recipe", metavar="RECIPE", help=_RECIPE_HELP, autocompletion=_recipe_names)
 RecipeIfNamed = Annotated[str | None, _RECIPE]
 NamedRecipe = Annotated[str, _RECIPE]
-Run = Annotated[
-    str,
-    typer.Argument(
-        metavar="RUN", help="A run's name, or the folder of its record.", autocompletion=_run_names
-    ),
-]
+RUN_HELP = "A run's name, or the folder of its record."
+Run = Annotated[str, typer.Argument(metavar="RUN", help=RUN_HELP, autocompletion=_run_names)]
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(

@@ -1,28 +1,57 @@
-"""The group `npu-rl runs`."""
+"""The commands on recorded runs: `npu-rl runs` and `report`."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from npu_rl.cli.command_group import examples, group
-from npu_rl.cli.options import Json, Run, Workspace
-from npu_rl.cli.recorded import find_record, read_run, runs_root
-from npu_rl.cli.show import GOES_ON, if_interrupted, print_json, print_report, say, say_table, tell
+from npu_rl.cli.options import RUN_HELP, Json, Run, Workspace
+from npu_rl.cli.show import GOES_ON, amount, if_interrupted, print_json, print_report, say, say_table, tell
+
+if TYPE_CHECKING:
+    from npu_rl.training.record.recorded_run import RecordedRun
+    from npu_rl.training.record.run_record import RunRecord
 
 app = group(
     "Inspect, compare and stop recorded runs.",
     {"list": "runs:list_runs", "show": "runs:show", "compare": "runs:compare", "stop": "runs:stop"},
 )
-_SIDE_HELP = "A run's name, or the folder of its record."
 
 
-@examples(
-    "npu-rl runs list",
-    "npu-rl runs list --rehearsals",
-    "npu-rl runs list --json",
-)
+def runs_root(workspace: Path | None) -> Path | None:
+    """Return the folder of run records: NPU_RL_RUNS, else the workspace's, if there is one."""
+    import os
+
+    from npu_rl.common.environment_variables import RUNS
+    from npu_rl.common.user_path import user_path
+    from npu_rl.workspace.folder.discovery import open_workspace_if_any
+
+    named = os.environ.get(RUNS.name)
+    if named:
+        return user_path(named, RUNS.name).absolute()
+    layout = open_workspace_if_any(workspace, tell)
+    return None if layout is None else layout.root / "runs"
+
+
+def read_run(run: str, workspace: Path | None) -> RecordedRun:
+    """Return a run as currently recorded."""
+    from npu_rl.training.record.locate_run import locate_run
+    from npu_rl.training.record.recorded_run import recorded_run
+
+    return recorded_run(*locate_run(run, runs_root(workspace)))
+
+
+def find_record(run: str, workspace: Path | None) -> RunRecord:
+    """Return the record of a run, for changes."""
+    from npu_rl.training.record.locate_run import run_record
+
+    return run_record(run, runs_root(workspace))
+
+
+@examples("npu-rl runs list --rehearsals")
 def list_runs(
     rehearsals: Annotated[bool, typer.Option("--rehearsals", help="List rehearsals, too.")] = False,
     workspace: Workspace = None,
@@ -71,11 +100,7 @@ def list_runs(
         tell(f"{counted(left_out, 'rehearsal')} left out; --rehearsals lists them")
 
 
-@examples(
-    "npu-rl runs show quickstart",
-    "npu-rl runs show /data/runs/r1-zero",
-    "npu-rl runs show quickstart --json",
-)
+@examples("npu-rl runs show /data/runs/r1-zero")
 def show(run: Run, workspace: Workspace = None, json: Json = False) -> None:
     """Print a run, running or not.
 
@@ -90,14 +115,10 @@ def show(run: Run, workspace: Workspace = None, json: Json = False) -> None:
     print_report(document, text, as_json=json)
 
 
-@examples(
-    "npu-rl runs compare quickstart quickstart-2",
-    "npu-rl runs compare quickstart /data/runs/quickstart",
-    "npu-rl runs compare quickstart quickstart-2 --json",
-)
+@examples("npu-rl runs compare quickstart /data/runs/quickstart")
 def compare(
-    first: Annotated[str, typer.Argument(metavar="RUN", help=_SIDE_HELP)],
-    second: Annotated[str, typer.Argument(metavar="OTHER", help=_SIDE_HELP)],
+    first: Annotated[str, typer.Argument(metavar="RUN", help=RUN_HELP)],
+    second: Annotated[str, typer.Argument(metavar="OTHER", help=RUN_HELP)],
     workspace: Workspace = None,
     json: Json = False,
 ) -> None:
@@ -113,11 +134,7 @@ def compare(
     print_report(document, text, as_json=json)
 
 
-@examples(
-    "npu-rl runs stop quickstart",
-    "npu-rl runs stop quickstart --grace 300   # it is saving a checkpoint",
-    "npu-rl runs stop /data/runs/r1-zero",
-)
+@examples("npu-rl runs stop /data/runs/r1-zero")
 def stop(
     run: Run,
     grace: Annotated[
@@ -143,3 +160,45 @@ def stop(
         say(f"{ended.run}: not running on this host ({ended.state})")
     else:
         say(f"{ended.run}: ended {ended.how}; it is {ended.state}")
+
+
+@examples(
+    "npu-rl report quickstart-2 --against quickstart -o report.html",
+    "npu-rl report quickstart --watch   # until the run has ended",
+)
+def report(
+    run: Run,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")] = Path(
+        "report.html"
+    ),
+    against: Annotated[
+        str | None,
+        typer.Option("--against", metavar="RUN", help="Show another run in the same charts."),
+    ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Write it again every 10 seconds until the run has ended.")
+    ] = False,
+    workspace: Workspace = None,
+    json: Json = False,
+) -> None:
+    """Write a run's report as HTML.
+
+    The report is one file with curves, figures, alarms, samples, nodes and the whole provenance. Any browser opens it
+    without a network. An existing file is replaced only if it is a report.
+    """
+    from npu_rl.common.user_path import user_path
+    from npu_rl.training.record.locate_run import locate_run
+    from npu_rl.training.report.write_report import ReportRequest, watch_report, write_report
+
+    runs = runs_root(workspace)
+    other = None if against is None else locate_run(against, runs)
+    request = ReportRequest(locate_run(run, runs), user_path(output).absolute(), other)
+    if watch:
+        if_interrupted("Stopped; the report shows the run as it was when last written.")
+        written = watch_report(request, lambda news: tell(f"step {news.steps}: {news.output} written"))
+    else:
+        written = write_report(request)
+    if json:
+        print_json(written)
+    else:
+        say(f"{written.output}: {written.run}, {written.state}, step {written.steps}, {amount(written.size)}")

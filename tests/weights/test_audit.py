@@ -161,7 +161,7 @@ def test_what_cannot_be_read_is_named(deepseek: tuple[Path, dict[str, Any]], tmp
 
 
 def test_the_report_can_be_published(deepseek: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
-    from npu_rl.cli.weights import audit_text
+    from npu_rl.weights.checkpoints.audit_text import audit_text
 
     hf, tensors = deepseek
     dist = tiny.write_dist(tmp_path / "dist", tiny.dist_tensors(tiny.DEEPSEEK, tensors))
