@@ -18,8 +18,8 @@ def copy_recipe(name: str, target: Path | None = None) -> tuple[Path, ...]:
     """Write a bundled recipe, byte for byte, to `target` (a file or an existing folder; default: here).
 
     Its first line points editors at recipe.schema.json beside it, so that is written too if there is none.
-    Nothing is overwritten. Returns the files that were written. Raises RecipeError for an unknown name, UsageError for a
-    target that is taken or isn't a .yaml file, HostError for an error of the disk.
+    Nothing is overwritten. Returns the files that were written. Raises RecipeError for an unknown name, UsageError for
+    a target that is taken or isn't a .yaml file, HostError for an error of the disk.
     """
     source, schema = find_bundled(RECIPE, name), data_root() / "recipes" / SCHEMA
     with disk_errors(Path(name) if target is None else target):
