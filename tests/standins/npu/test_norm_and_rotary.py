@@ -102,6 +102,13 @@ def test_rotary_refuses_what_an_npu_refuses(
         torch_npu.npu_rotary_mul(torch.zeros(x), torch.zeros(cos), torch.zeros(cos))
 
 
+def test_interleave_rope_takes_pairs_and_gives_halves(torch_npu: ModuleType) -> None:
+    x, angles = torch.randn(3, 4, 1, 64), torch.rand(3, 1, 1, 32, dtype=torch.float64)
+    got = torch_npu.npu_interleave_rope(x, *(table.float() for table in cos_sin(angles, False)))
+    pairs = turned(x, angles, by_pairs=True).float()
+    close(got, torch.cat((pairs[..., ::2], pairs[..., 1::2]), -1))
+
+
 def test_a_cast_of_format_is_the_tensor(torch_npu: ModuleType) -> None:
     x = torch.randn(3)
     assert torch_npu.npu_format_cast(x, 29) is x

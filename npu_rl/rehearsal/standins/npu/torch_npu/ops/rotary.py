@@ -75,3 +75,13 @@ def _rotary(name: str, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, by
             f"got {x.shape[-1]} and {cos.shape[-1]}"
         )
     return rotate(x, cos, sin, by_pairs)
+
+
+@op
+def npu_interleave_rope(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Rotary embedding of pairs kept side by side; the result has its halves apart.
+
+    x is (B, N, S, D), cos and sin are (B, 1, S or 1, D). The NPU requires D = 64; here any even D is possible.
+    Source: op-plugin docs; caller vllm_ascend/attention/mla_v1.py@v0.9.1rc2, in the witness of kv-nz-prefill.
+    """
+    return rotate(torch.cat((x[..., ::2], x[..., 1::2]), -1), cos, sin, by_pairs=False)
