@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from pathlib import Path
 
 import pytest
 
-from npu_rl.common.errors import HostError
 from npu_rl.training.monitor.metrics import MetricsWriter
-from npu_rl.training.report.write_report import ReportRequest, WrittenReport, watch_report, write_report
+from npu_rl.training.report.write_report import ReportRequest, WrittenReport, watch_report
 from tests.report.made_run import made_attempt, made_record, metrics
 
 AGAIN = 'http-equiv="refresh"'
@@ -72,30 +70,3 @@ def test_it_follows_a_run_to_its_end_and_is_whole_at_every_moment(root: Path) ->
     page = request.output.read_text()
     assert AGAIN not in page and "The run has not ended" not in page
     assert [path.name for path in root.parent.iterdir() if path.name.startswith(".")] == []
-
-
-def test_watching_a_run_that_has_ended_writes_once(root: Path) -> None:
-    made_attempt(made_record(root), [1])
-    told: list[WrittenReport] = []
-    written = watch_report(ReportRequest((root, "demo"), root.parent / "report.html"), told.append)
-    assert (written.state, written.running, told) == ("done", False, [])
-
-
-def test_a_page_that_cannot_be_written_leaves_the_old_one(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    record = made_record(root)
-    made_attempt(record, [1])
-    request = ReportRequest((root, "demo"), root.parent / "report.html")
-    write_report(request)
-    before = request.output.read_bytes()
-    made_attempt(record, [1, 2])
-
-    def full(_: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(HostError):
-        write_report(request)
-    assert request.output.read_bytes() == before
-    assert sorted(path.name for path in root.parent.iterdir()) == ["report.html", "runs"]
