@@ -103,7 +103,7 @@ def test_a_stopped_rank_comes_first() -> None:
 
 
 def test_where_all_ranks_are_idle_the_trainers_own_function_comes_first() -> None:
-    lines = report(*(rank(n, IDLE) for n in range(4)), trainer(SCORING)).lines()
+    lines = report(process(9, "sh", []), *(rank(n, IDLE) for n in range(4)), trainer(SCORING)).lines()
     place = "code/reward.py:14 in compute_score (in python3.11/socket.py:706 in readinto)"
     assert lines[0] == f"ray::TaskRunner.run (node3, pid 50): in {place}"
     assert lines[1].startswith("4 ranks: 0-3: waits for its next task")

@@ -167,12 +167,12 @@ def missing_ranks(processes: Iterable[RunProcess]) -> list[str]:
 
 
 def _oddness(group: StackGroup, of_ranks: Sequence[int]) -> tuple[int, int, int]:
-    """Return a group's sort key: stopped or ended, differing ranks, other working processes, majority, waiting."""
+    """Return a group's sort key: stopped or ended, differing ranks, other working processes, majority, waiting, others."""
     one, size = group.members[0], len(group.members)
     if one.stopped or one.ended or (one.is_rank and not one.stacks):
         return (0, 0, size)
     if not one.is_rank:
-        return (4 if one.waits or one.child else 2, 0, size)
+        return (6 if not one.stacks else 4 if one.waits or one.child else 2, 0, size)
     if len(of_ranks) > 1:
         # Of two groups alike the one outside of a collective is the odd one: the others wait for it there.
         odd = size < max(of_ranks) or not one.in_collective
