@@ -1,4 +1,4 @@
-"""A Python interpreter and its packages: what installs into one, runs a training in it or reports it asks here."""
+"""A Python interpreter and its packages, for installations, trainings and reports."""
 
 from __future__ import annotations
 

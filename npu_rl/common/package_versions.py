@@ -1,4 +1,4 @@
-"""Whether installed packages are the wanted ones: for doctor, train, install and verify."""
+"""Comparison of installed packages with the wanted ones: for doctor, train, install and verify."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def _minimum(
     fix: str,
     device: str,
 ) -> DoctorLine:
-    """Return the line on a limit, which matters where devices are; -1 is no limit."""
+    """Return the line on a limit, which matters where devices are; -1 means unlimited."""
     want = f"{shown(expected.value)} or more ({expected.source})"
     if found is None:
         return DoctorLine(*name, "not known", want, command, state=UNKNOWN)

@@ -18,7 +18,7 @@ _BUILD_INFO = re.compile(r"^__(?:soc_version|device_type)__\s*=\s*['\"]([^'\"]+)
 
 
 def interpreter(path: list[str]) -> dict[str, Any]:
-    """Return this interpreter and the packages in some folders, which are in the order in which Python looks."""
+    """Return this interpreter and the packages in some folders, in the order of sys.path."""
     mark = os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")
     return {
         "path": sys.executable,

@@ -34,7 +34,7 @@ def load(job: dict[str, Any]) -> Any:
 
 
 def score(function: Any, case: dict[str, Any], text: str, arguments: dict[str, Any]) -> float:
-    """Return the score of one response. Raises whatever the function raises."""
+    """Return the score of one response. Raises the function's errors."""
     batch = "solution_strs" in inspect.signature(function).parameters
     one = {
         "data_source": case["data_source"],

@@ -137,7 +137,7 @@ def lost_node_alarm(address: str, step: int | None, log: Path, *, run: str) -> A
 
 
 def stopped_log_alarm(written: int, step: int | None, log: Path, *, run: str) -> Alarm:
-    """Return the alarm for a log that ends while the trainer goes on.
+    """Return the alarm for a log that ends while the trainer continues.
 
     Args:
         written: The newest step of which samples or a checkpoint were written.

@@ -1,4 +1,4 @@
-"""What a module that can't be imported is to a stack: a part of its tree, a package of its locks, or neither."""
+"""The origin of a module that can't be imported: a part of its tree, a package of its locks, or neither."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class ExportOptions:
 
 
 def export_run(options: ExportOptions, workers: Workers, watch: WorkProgress | None = None) -> dict[str, Any]:
-    """Export a checkpoint, and return what npu-rl-export.json says. The folder gets its name once it is audited.
+    """Export a checkpoint, and return npu-rl-export.json. The folder gets its name once it is audited.
 
     Raises:
         UsageError: If the target exists, or lies in the run.

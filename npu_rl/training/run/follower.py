@@ -160,7 +160,7 @@ class Follower:
 
 
 def _steps_written(attempt: Attempt) -> list[int]:
-    """Return the steps of which this attempt has written samples or a checkpoint."""
+    """Return the steps whose samples or checkpoint this attempt has written."""
     run = attempt.folder.parents[1]
     began = (
         (attempt.folder / "command.json").stat().st_mtime

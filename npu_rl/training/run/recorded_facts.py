@@ -1,4 +1,4 @@
-"""The facts in run.json, which all attempts of a run share, and what an attempt's command.json says it ran."""
+"""The facts in run.json, which all attempts of a run share, and those on an attempt in its command.json."""
 
 from __future__ import annotations
 
