@@ -40,8 +40,6 @@ class AttemptResult:
     fatal: Alarm | None = None
     planned: bool = False
     alarms: list[Alarm] = field(default_factory=list)
-    killed: list[int] = field(default_factory=list)
-    steps: int = 0
     seconds: float = 0.0
 
     @property
@@ -104,17 +102,17 @@ def attempt_once(
                 ended = _until_end(follower, child, received, screen)
         finally:
             # An exited driver may have left workers; a running one is terminated first.
-            killed = stop(child, run_id, grace) if child.poll() is None or processes_of(run_id) else []
+            if child.poll() is None or processes_of(run_id):
+                stop(child, run_id, grace)
             follower.read_new_lines()
             follower.end_collection()
             keep_worker_logs(ray, attempt.workers)
             fetch_worker_logs(attempt, argv[0], environment)
     if ended.planned and received:  # while the planned stop went on: the user ends the whole rehearsal
         ended.signal = received[0]
-    ended.killed = killed
     code = child.wait(10.0)
     ended.code = code if code is not None else -signal.SIGKILL
-    ended.alarms, ended.steps = follower.alarms, follower.steps
+    ended.alarms = follower.alarms
     ended.seconds = time.monotonic() - began
     return ended
 
