@@ -157,6 +157,10 @@ def test_a_resumed_run_has_one_curve_and_its_alarms_their_steps(runs: Runs) -> N
     text = runs("show", "demo").stdout
     assert "demo: done, 4/4 steps, reward 0.400, goal 0.8" in text and "UNPROVEN: mine" in text
     assert "step 2, attempt 1, FATAL nan: loss is NaN" in text and text.isascii()
+    headings = [
+        line.partition(" (")[0] for line in text.split("goal 0.8", 2)[2].splitlines() if line[:1].isalpha()
+    ]
+    assert headings == ["phases", "alarms", "attempts", "provenance", "next"]
     assert text.count("FATAL nan: loss is NaN") == 1 and "    next:  Stop the run.\n" in text
     assert "    often: 4 times, the last at step 3, attempt 2, FATAL nan\n" in text
     assert re.search(r"^  1  stopped  steps 1-3, from 3 on replaced .* on n1, n2$", text, re.M)

@@ -200,6 +200,7 @@ class RunPage:
 
     def _provenance_lines(self) -> Iterator[str]:
         run = self.run
+        yield "provenance"
         python = run.facts.get("interpreter", {})
         rows = [
             ("recipe", " ".join((run.recipe.argument, *run.recipe.overrides))),
