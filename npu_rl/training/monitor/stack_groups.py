@@ -167,7 +167,7 @@ def missing_ranks(processes: Iterable[RunProcess]) -> list[str]:
 
 
 def _oddness(group: StackGroup, of_ranks: Sequence[int]) -> tuple[int, int, int]:
-    """Return a group's sort key: stopped or ended, differing ranks, other working processes, majority, waiting, others."""
+    """Return a sort key: stopped or ended, differing ranks, other working processes, majority, waiting, others."""
     one, size = group.members[0], len(group.members)
     if one.stopped or one.ended or (one.is_rank and not one.stacks):
         return (0, 0, size)
