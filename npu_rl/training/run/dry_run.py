@@ -131,7 +131,7 @@ def _make_tiny_model(runs: Path, prepared: Prepared) -> str:
     made, part = shlex.quote(str(model)), shlex.quote(f"{model}.part")
     command = shlex.join(tiny_model.maker_command(prepared.interpreter, prepared.recipe, f"{model}.part"))
     own = " ".join(f"{name}={shlex.quote(value)}" for name, value in tiny_model.MAKER_ENVIRONMENT.items())
-    return f"[ -d {made} ] || {{ rm -rf {part}; mkdir -p {part}; {own} {command} && mv {part} {made}; }}"
+    return f"[ -d {made} ] || {{ rm -rf {part}; mkdir -p {part}; {own} {command}; mv {part} {made}; }}"
 
 
 def ray_scripts(recipe: Recipe, command: Command, known: Secrets) -> dict[str, str]:
