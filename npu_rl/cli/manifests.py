@@ -98,7 +98,7 @@ def _steps_line(steps: Sequence[VerifiedStep]) -> str:
 # -- show ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(repr=False, eq=False)  # made at each --help
 class LockedStack:
     """The result of `manifests show`; `components` and `tree_patches` are of `stack_json`."""
 
@@ -154,7 +154,7 @@ def show(manifest: NamedManifest, json: Json = False) -> None:
 # -- check --------------------------------------------------------------------------------------------
 
 
-@dataclass
+@dataclass(repr=False, eq=False)
 class CheckedManifest:
     """The result of `manifests check`; `bounds` counts the compared ones, None without a lock."""
 

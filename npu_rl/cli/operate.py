@@ -88,7 +88,7 @@ def requirements(
             say(line)
 
 
-@dataclass(frozen=True)
+@dataclass(repr=False, eq=False)  # made at each --help
 class CreatedBundle:
     """The result of `bundle create`; `start` has the command lines for the other host."""
 
@@ -169,7 +169,7 @@ def create(
         say(line)
 
 
-@dataclass(frozen=True)
+@dataclass(repr=False, eq=False)  # made at each --help
 class CollectedUnits:
     """The result of `store gc`; `foreign` has a file of each unit that stays, which npu-rl did not write."""
 

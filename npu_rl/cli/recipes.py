@@ -23,7 +23,7 @@ app = group(
 )
 
 
-@dataclass(frozen=True)
+@dataclass(repr=False, eq=False)  # made at each --help
 class ListedRecipe:
     """A row of `recipes list`."""
 
@@ -100,7 +100,7 @@ def copy(
     tell_next("recipes", "check", copied)
 
 
-@dataclass(frozen=True)
+@dataclass(repr=False, eq=False)  # made at each --help
 class CheckedRecipe:
     """The result of `recipes check`; `code` is the tree that it was checked against."""
 

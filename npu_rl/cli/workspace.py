@@ -162,7 +162,7 @@ def _say_beside(report: Report) -> None:
 # -- status -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(repr=False, eq=False)  # made at each --help
 class Status:
     """The result of `status`; `stack` is of `stack_json`, and `changed` counts files that differ from the lock."""
 
