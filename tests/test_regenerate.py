@@ -52,7 +52,11 @@ PAGES = {
         "A device ran out of memory.",
         "A device has no memory left.",
     ),
-    "docs/commands.md": ("npu_rl/cli/verify.py", "Read every byte instead of", "Read all bytes instead of"),
+    "docs/commands.md": (
+        "npu_rl/cli/workspace.py",
+        "Read every byte instead of",
+        "Read all bytes instead of",
+    ),
     "docs/faults.md": (".ci/fault_page.py", "# Known faults", "# All known faults"),
     "patchsets/README.md": ("npu_rl/stack/patches/patch_table.py", "# Patches", "# All patches"),
     "manifests/manifest.schema.json": (
