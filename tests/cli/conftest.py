@@ -30,11 +30,8 @@ class Installed:
 
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    """A virtual environment with these sources and the console script that pip writes.
-
-    Its name has a space, a quote and a dollar.
-    """
-    home = tmp_path_factory.mktemp("an 'odd' $HOME") / "venv"
+    """A virtual environment, in a folder with a space, with these sources and the console script that pip writes."""
+    home = tmp_path_factory.mktemp("an odd place") / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
     (site,) = home.glob("lib/python3*/site-packages")
     (site / "npu_rl.pth").write_text("\n".join([str(ROOT), *packages()]) + "\n")

@@ -149,8 +149,10 @@ def link_to_itself_elsewhere(path: str) -> Make:
 
 
 def bind(path: Path) -> None:
+    folder = os.open(path.parent, os.O_RDONLY)  # a socket's path has 107 bytes at most
     with socket.socket(socket.AF_UNIX) as end:
-        end.bind(os.path.relpath(path))
+        end.bind(f"/proc/self/fd/{folder}/{path.name}")
+    os.close(folder)
 
 
 def same_content_new_file(w: Path) -> None:
