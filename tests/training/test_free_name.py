@@ -84,7 +84,7 @@ def test_a_run_that_goes_on_keeps_its_devices(tmp_path: Path) -> None:
     with pytest.raises(NpuRlError, match=f"Run {name} is still running") as caught:
         named(tmp_path, recipe=name)
     text = str(caught.value)
-    assert f"npu-rl runs stop {name}" in text and "name=" in text
+    assert f"npu-rl runs stop {tmp_path / name}" in text and "name=" in text
     assert "A second run would use the same devices." in text
     attempt.end("done", 0)
     assert named(tmp_path, recipe=name)[0].recipe.name == f"{name}-2"

@@ -51,7 +51,9 @@ _POINTS_ABOVE = re.compile(r"\b(?:see|check)\b.{0,60}\b(?:above|root cause)", re
 _QUOTED = 20  # characters of a message in another's, by which it is quoted
 # Ray's words for a worker that died, and for one that its memory monitor has killed.
 _DEAD_WORKER = re.compile(
-    r"^\s*pid: (?P<pid>\d+)\s+name: (?P<name>\S+)(?:\s+namespace: \S+)?\s+ip: (?P<ip>\S+)", re.M
+    r"^\s*(?:class_name: (?P<class>\S+)\s+(?:actor_id: \S+\s+)?)?pid: (?P<pid>\d+)\s+(?:name: (?P<name>\S+)\s+)?"
+    r"(?:namespace: \S+\s+)?ip: (?P<ip>\S+)",
+    re.M,
 )
 _KILLED_WORKER = re.compile(r"\(IP: (?P<ip>[^,\s]+)[^\n]*?\bname=(?P<name>\w+:\d+)[^\n]*?\bpid=(?P<pid>\d+)")
 _RAYLETS = re.compile(r"Worker IP address: (?P<ip>\S+)[^\n]*?Worker PID: (?P<pid>\d+)")
@@ -59,7 +61,7 @@ _TORCHRUNS = re.compile(
     r"host *: (?P<ip>\S+)\s+rank *: (?P<name>\d+)[^\n]*\s+exitcode *: -?\d+ \(pid: (?P<pid>\d+)\)"
 )
 _VLLMS = re.compile(r"(?:Worker|Engine core) proc (?P<name>\w+(?:-\d+)?) died unexpectedly")
-_FULL = re.compile("No space left on device")
+_FULL = re.compile("No space left on device|Disk quota exceeded")
 # Tracebacks of handled errors: Ray's search for a package of CANN, and finalizers that run late.
 _HARMLESS = re.compile(
     r"Failed to detect NPU type|Exception ignored in|Exception in thread .*\(most likely raised"
@@ -200,7 +202,7 @@ def _named_worker(text: str) -> str:
     if found is None:
         return ""
     parts = found.groupdict()
-    name = parts.get("name") or "a worker"
+    name = parts.get("name") or parts.get("class") or "a worker"
     if rank := re.search(
         r"((?:[A-Z][a-z]+)+)_(\d+:\d+)$", name
     ):  # WorkerDict_0:3, after verl's random prefix

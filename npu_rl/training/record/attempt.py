@@ -6,6 +6,7 @@ import calendar
 import contextlib
 import json
 import re
+import shlex
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -66,9 +67,9 @@ class Attempt:
     _run_lock: contextlib.ExitStack = field(default_factory=contextlib.ExitStack, repr=False, compare=False)
 
     @property
-    def run_name(self) -> str:
-        """The name of its run."""
-        return self.folder.parents[1].name
+    def run_argument(self) -> str:
+        """Its run as an argument of `npu-rl runs`, by its folder: from another shell the name may lead elsewhere."""
+        return shlex.quote(str(self.folder.parents[1]))
 
     @property
     def driver_log(self) -> Path:

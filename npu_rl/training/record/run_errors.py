@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import socket
 from pathlib import Path
 
@@ -46,11 +47,12 @@ def exists_error(name: str, folder: Path, resumable: int | None) -> RunNameTaken
 
 def running_error(name: str, folder: Path, pid: int) -> RunGoesOn:
     """Return the error for a run in progress, by its npu-rl's process id on the host that runs it."""
+    stop = f"npu-rl runs stop {shlex.quote(str(folder))}"
     return RunGoesOn(
         f"Run {name} is still running",
         where=f"{folder}, pid {pid}",
         why="Its npu-rl has locked its folder.",
-        hint=f"Wait until it has finished, stop it (npu-rl runs stop {name}), or choose another name with name=…",
+        hint=f"Wait until it has finished, stop it ({stop}), or choose another name with name=…",
     )
 
 

@@ -92,7 +92,7 @@ class Follower:
             if newest > max(logged + 1, self._written):  # samples of a step come before its line
                 self._written = newest
                 self._clock.wait_for(newest + 1, now)
-                log, run = self._attempt.driver_log, self._attempt.run_name
+                log, run = self._attempt.driver_log, self._attempt.run_argument
                 self._note([stopped_log_alarm(newest, self._step, log, run=run)])
             else:
                 self._collection = late, self._collect()
@@ -112,7 +112,7 @@ class Follower:
         report = collector.report()
         file = self._attempt.driver_log if report.error else collector.file
         fatal = self._watch.is_fatal("no-progress")
-        self._note([hang_alarm(wait, self._step, report, file, run=self._attempt.run_name, fatal=fatal)])
+        self._note([hang_alarm(wait, self._step, report, file, run=self._attempt.run_argument, fatal=fatal)])
 
     def _take_step(self, step: int, data: dict[str, float]) -> None:
         self._writer.write(step, data)
@@ -133,7 +133,7 @@ class Follower:
         message = speaker_and_message(line)[1]
         lost = NODE_MARKED_DEAD.search(message) if "marked dead" in message else None
         if lost:
-            log, run = self._attempt.driver_log, self._attempt.run_name
+            log, run = self._attempt.driver_log, self._attempt.run_argument
             self._note([lost_node_alarm(lost["address"], self._step, log, run=run)])
         if self.steps:
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,7 +59,7 @@ def _while_running(record: RunRecord, what: str, where: str | None, why: str | N
         where=where,
         why="\n".join(filter(None, (why, _GOES_ON))),
         hint="Repeat the command for the newest checkpoint, keep more of them (checkpoint.keep), or end the run first: "
-        f"npu-rl runs stop {record.name}",
+        f"npu-rl runs stop {shlex.quote(str(record.folder))}",
     )
 
 
