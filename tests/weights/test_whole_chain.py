@@ -122,7 +122,7 @@ def test_from_fp8_to_the_files_of_256_ranks_and_back(fp8: Path, tmp_path: Path) 
     npu_rl(["cast", fp8, "bf16"], folder)
     converted = npu_rl(["convert", "bf16", "legacy", "--layout", "ranks.yaml"], folder)
     assert converted["files"] == 256 == len(list((folder / "legacy").glob("iter_*/mp_rank_*/*.pt")))
-    npu_rl(["convert", "legacy", "back", "--format", "hf", "--config", "bf16"], folder)
+    npu_rl(["convert", "legacy", "back", "--format", "hf", "--model-config", "bf16"], folder)
     assert counts(fp8, "legacy", folder) == {"cast": CAST, "equal": TENSORS - CAST}
     assert counts(Path("bf16"), "back", folder) == {"equal": TENSORS}
     require_same_bits(folder / "bf16", folder / "back")
