@@ -1,4 +1,4 @@
-"""Each upstream commit after a pin has a verdict of a review; `.ci/upstream_commits` finds the commits."""
+"""Each upstream commit after a pin has a verdict of a review; `.ci/maintenance/upstream_commits` finds the commits."""
 
 from __future__ import annotations
 
@@ -15,18 +15,22 @@ from tests.support import ROOT
 
 
 def _program() -> ModuleType:
-    loader = importlib.machinery.SourceFileLoader("upstream_commits", str(ROOT / ".ci/upstream_commits"))
+    loader = importlib.machinery.SourceFileLoader(
+        "upstream_commits", str(ROOT / ".ci/maintenance/upstream_commits")
+    )
     spec = importlib.util.spec_from_loader(loader.name, loader)
     assert spec
     module = importlib.util.module_from_spec(spec)
     sys.modules[loader.name] = module  # dataclasses look their module up
-    written, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # no .ci/upstream_commitsc
+    written, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # no .ci/maintenance/upstream_commitsc
     try:
         loader.exec_module(module)
     finally:
         sys.dont_write_bytecode = written
     return module
 
+
+pytestmark = pytest.mark.nightly
 
 program = _program()
 REVIEWS = {review.name: review for review in program.reviews()}

@@ -1,4 +1,4 @@
-"""`.ci/verify_stack` runs the real commands, records each when it has ended, and goes on where it was."""
+"""`.ci/maintenance/verify_stack` runs the real commands, records each when it has ended, and goes on where it was."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def env(tmp_path_factory: pytest.TempPathFactory, quickstart_workspace: Path) ->
 
 def verify_stack(checkout: Path, env: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
     return run_program(
-        [sys.executable, checkout / ".ci/verify_stack", *words], env=env, cwd=checkout.parent, timeout=300
+        [sys.executable, checkout / ".ci/maintenance/verify_stack", *words], env=env, cwd=checkout.parent, timeout=300
     )
 
 

@@ -139,7 +139,7 @@ def test_all_are_made_again_as_they_are(tmp_path: Path) -> None:
 
 
 def require_current(folder: Path, *names: str) -> str:
-    words = [sys.executable, ROOT / ".ci/pylocks", "--check", *names]
+    words = [sys.executable, ROOT / ".ci/maintenance/pylocks", "--check", *names]
     done = run_program(words, env=index_env(folder), timeout=900)
     if "uv is not installed" in done.stderr:
         pytest.skip("needs uv: pip install '.[test]'")

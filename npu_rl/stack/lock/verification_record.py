@@ -1,6 +1,6 @@
 """The verification record of a bundled manifest: its tree, and each step that was run against the upstreams.
 
-`.ci/verify_stack NAME` writes NAME.verified.json beside the lock, and `manifests list` shows it.
+`.ci/maintenance/verify_stack NAME` writes NAME.verified.json beside the lock, and `manifests list` shows it.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def record_path(manifest_path: Path) -> Path:
 def read_record(path: Path) -> VerificationRecord | None:
     """Read a record; None if it is missing. Raises LockError if it is damaged."""
     name = path.name.removesuffix(".verified.json")
-    hint = f"Restore it from version control, or make a new one: .ci/verify_stack {name}"
+    hint = f"Restore it from version control, or make a new one: .ci/maintenance/verify_stack {name}"
     try:
         data = read_json(path, MAXIMUM_SIZE)
         if not isinstance(data, Mapping) or data.get("record_format") != RECORD_FORMAT:
