@@ -41,7 +41,10 @@ def env(tmp_path_factory: pytest.TempPathFactory, quickstart_workspace: Path) ->
 
 def verify_stack(checkout: Path, env: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
     return run_program(
-        [sys.executable, checkout / ".ci/maintenance/verify_stack", *words], env=env, cwd=checkout.parent, timeout=300
+        [sys.executable, checkout / ".ci/maintenance/verify_stack", *words],
+        env=env,
+        cwd=checkout.parent,
+        timeout=300,
     )
 
 

@@ -389,7 +389,9 @@ def test_the_error_of_a_run_that_goes_on_names_that(record: RunRecord) -> None:
         explained_while_running(record),
     ):
         run_checkpoint(record, None)
-    assert "The run is going on" in str(caught.value) and f"npu-rl runs stop {record.folder}" in str(caught.value)
+    assert "The run is going on" in str(caught.value) and f"npu-rl runs stop {record.folder}" in str(
+        caught.value
+    )
     with pytest.raises(WeightsError, match="A file of a checkpoint of run first is gone"):
         with explained_while_running(record):
             (record.checkpoints / "global_step_6/actor/model.pt").read_bytes()
