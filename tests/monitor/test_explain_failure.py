@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_rl.common.process import run_quietly
 from npu_rl.training.monitor.explain_failure import Explanation, explain, last_lines
 from npu_rl.training.monitor.missing_module import Stack
 from npu_rl.training.monitor.symptoms import symptoms
-from tests.training.processes import TRAINER, environment
 
 REMOTE = """\
 2026-01-01 10:00:00,000	INFO worker.py:1841 -- Started a local Ray instance.
@@ -146,18 +143,6 @@ def test_a_symptom_without_a_traceback(tmp_path: Path) -> None:
     assert told.excerpt.startswith("E: EI0006")
 
 
-def test_a_raylet_that_ended_at_the_start(tmp_path: Path) -> None:
-    """On 16 nodes among the commonest failures; it was answered by the exit status alone."""
-    text = (
-        "[2025-01-25 08:22:57,421 E 759 759] core_worker.cc:496: Failed to register worker to Raylet: IOError: "
-        "[RayletClient] Unable to register worker with raylet. Failed to read data from the socket: End of file "
-        f"worker_id=01000000{'f' * 48}\n"
-    )
-    told = sure(found(tmp_path, "npu-rl: starting Ray\n" + text, code=1))
-    assert "raylet of that node exited" in told.cause and "raylet.out" in told.hint
-    assert (told.line, told.source) == (2, "ray#21479, smallpond#17")
-
-
 def test_a_symptom_near_an_unknown_error_is_told_as_a_guess(tmp_path: Path) -> None:
     text = "OSError: [Errno 28] No space left on device\nretrying\n" + remote("ValueError", "no such shard")
     told = sure(found(tmp_path, text))
@@ -201,15 +186,6 @@ def test_the_last_lines_of_a_log_are_bounded(tmp_path: Path) -> None:
     with log.open("ab") as file:
         file.write(b"\n" + b"a line\n" * 20)
     assert last_lines(log, 1) == ["a line"]
-
-
-def test_a_real_process_that_fails(tmp_path: Path) -> None:
-    done = run_quietly(
-        [sys.executable, str(TRAINER), str(tmp_path), "raise"], environment(None), tmp_path, 20
-    )
-    told = sure(found(tmp_path, done.stdout + done.stderr))
-    line = TRAINER.read_text().split("\n").index('        raise ValueError("batch sizes differ")') + 1
-    assert told.cause == f"ValueError: batch sizes differ\nraised at {TRAINER}:{line}"
 
 
 @given(
@@ -401,52 +377,29 @@ def test_a_full_disk_comes_with_figures(tmp_path: Path) -> None:
     assert re.search(rf"\d+\.\d GB in {re.escape(str(tmp_path))}, \d+\.\d GB in ", told.hint)
 
 
-def test_every_row_of_the_table_is_whole_and_names_where_it_is_from() -> None:
+def test_every_symptom_is_whole_and_its_real_line_leads_to_its_fix(tmp_path: Path) -> None:
+    """People search the page on troubleshooting, which shows the lines, for the one before them."""
     for symptom in symptoms():
-        assert symptom.cause.endswith(".")
-        assert symptom.fix
+        line = symptom.sample
+        assert symptom.cause.endswith(".") and symptom.fix
         assert re.search(r"#\d+|@[0-9a-f.]+|FAQ \d+", symptom.source), symptom.source
-        assert next(one for one in symptoms() if one.pattern.search(symptom.sample)) is symptom
+        assert line == line.strip() and "\n" not in line
+        assert not re.search(r"\.\.\.|…|\*\*|\bID\b|<[A-Za-z_]\w*>", line), f"not a quotation: {line}"
+        assert symptom.fix in sure(found(tmp_path, f"some\n(WorkerDict pid=1) {line}\nmore\n")).hint
     assert len({symptom.pattern.pattern for symptom in symptoms()}) == len(symptoms())
 
 
-def test_each_symptom_shows_a_line_of_a_log_without_gaps() -> None:
-    """What the page on troubleshooting shows is searched for by people who have the line before them."""
-    for symptom in symptoms():
-        line = symptom.sample
-        assert line == line.strip() and "\n" not in line
-        assert not re.search(r"\.\.\.|…|\*\*|\bID\b|<[A-Za-z_]\w*>", line), f"not a quotation: {line}"
-        assert symptom.pattern.search(line)
-
-
-# What the programs really print, one line each; taken from the threads that the rows name.
+# Lines of other programs and versions than the samples, from the threads that the symptoms name.
 PRINTED = [
-    (
-        "TypeError: DotProductAttention.__init__() got an unexpected keyword argument 'k_channels'",
-        "multi_latent",
-    ),
-    ("AssertionError: MLA is not supported with Tensor Parallelism yet!", "actor.parallel.tensor"),
-    ("AssertionError: camem allocator is not available", "rollout.free_cache"),
-    ("ImportError: libatb.so: cannot open shared object file: No such file or directory", "nnal/atb"),
     ("Get_Socket_Timeout(EI0006): Getting socket times out. Reason: 1. The remote", "HCCL_CONNECT_TIMEOUT"),
     ("Config_Error(EI0001): Value 1000 for environment variable HCCL_RDMA_SL is invalid.", "env"),
-    ("EI0009: [PID: 2225827] Transport init error. Reason: [Create][DestLink]", "hccn_tool"),
-    ("ValueError: Total available GPUs 8.0 is less than total desired GPUs 16", "cluster.dies"),
-    (
-        "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.",
-        "offload.optimizer",
-    ),
-    ("Key 'rolout' is not in struct", "recipes check"),
-    ("OSError: [Errno 98] Address already in use", "ss -ltnp"),
     ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", "rollout.memory_share"),
-    ("RuntimeError: NPU out of memory. Tried to allocate 20.00 MiB", "rollout.memory_share"),
     ("[c10d] The client socket has timed out after 1800000ms while trying to connect", "cluster.interface"),
-    ("ModuleNotFoundError: No module named 'torch_npu'", "--python"),
 ]
 
 
 @pytest.mark.parametrize(("line", "advice"), PRINTED)
-def test_what_programs_print_leads_to_the_advice(tmp_path: Path, line: str, advice: str) -> None:
+def test_other_forms_of_a_line_lead_to_the_same_advice(tmp_path: Path, line: str, advice: str) -> None:
     assert advice in sure(found(tmp_path, f"some\n(WorkerDict pid=1) {line}\nmore\n")).hint
 
 
@@ -549,25 +502,11 @@ def spoken(text: str) -> str:
 @pytest.mark.parametrize(
     ("text", "cause"),
     [
-        (NODE_DIED, "The node of a task left the Ray cluster (10.99.7.3)"),
         (spoken(NODE_DIED), "The node of a task left the Ray cluster (10.99.7.3)"),
         (MARKED_DEAD + NODE_DIED, "The node 10.99.7.3 left the Ray cluster"),
-        (
-            "Task failed because the node it was running on is dead or unavailable. Node IP: 10.99.7.3, node ID: 5e1c.",
-            "The node of a task left the Ray cluster (10.99.7.3)",
-        ),
         (OLDER_STORE, "The process of another rank on 10.99.7.3 is gone"),
         (NCCL_RESET, "The process of another rank on 10.99.7.3 is gone"),
         (NCCL_CLOSED, "The process of another rank on 10.99.7.3 is gone"),
-        (
-            "torch.distributed.DistBackendError: NCCL error in: ../NCCLUtils.hpp:317, remote process exited or there "
-            "was a network error, NCCL version 2.21.5\nncclRemoteError: A call failed possibly due to a network "
-            "error.\n"
-            "Last error:\nsocketProgress: Connection closed by remote peer 10.99.7.3<42830>\n",
-            "The process of another rank on 10.99.7.3 is gone",
-        ),
-        (OWNER_DIED, "The process on 10.99.7.3 that created an object of Ray is gone"),
-        (spoken(OWNER_DIED), "The process on 10.99.7.3 that created an object of Ray is gone"),
         (OWNER_DIED + ONE_OF_RAYS, "The process on 10.99.7.3 that created an object of Ray is gone"),
         (MARKED_DEAD + OWNER_DIED, "The node 10.99.7.3 left the Ray cluster"),
         (OWNERS_NODE, "A worker died with the node of the process that created it, 10.99.7.3, which left"),
@@ -579,16 +518,10 @@ def spoken(text: str) -> str:
             "All copies of 00ffff13 have been lost due to node failure. Check cluster logs\n" + ONE_OF_RAYS,
             "A node left the Ray cluster with an object",
         ),
-        (UNAVAILABLE, "A worker on 10.99.7.3 does not answer"),
         (spoken(UNAVAILABLE), "A worker on 10.99.7.3 does not answer"),
         (
             UNAVAILABLE.replace("ipv4:10.99.7.3:", "ipv6:%5Bfd00::3%5D:"),
             "A worker on fd00::3 does not answer",
-        ),
-        (
-            "ray.exceptions.ActorUnavailableError: The actor c5d6 is unavailable: The actor is temporarily "
-            "unavailable: RpcError: RPC Error message: Socket closed; RPC Error details:  rpc_code: 14. The task may\n",
-            "A worker on an unnamed node does not answer",
         ),
         (RAYLET_DIED, "Ray's own process (raylet) on an unnamed node died"),
         (
@@ -596,35 +529,10 @@ def spoken(text: str) -> str:
             "Ray's own process (raylet) on 10.99.7.3 died",
         ),
         (NODE_DIED + RESET, "The process of another rank on 10.99.7.3 is gone"),
-        (STORE, "The process of another rank on 10.99.7.3 is gone"),
         (spoken(STORE) + ONE_OF_RAYS, "The process of another rank on 10.99.7.3 is gone"),
-        (
-            "[c10d] sendBytes failed on SocketImpl(fd=5, addr=[node1]:4444, remote=[node3]:29500): Connection reset by "
-            "peer\n",
-            "The process of another rank on node3 is gone",
-        ),
         (RESET.replace("10.99.7.3", "fe80::1%eth0"), "The process of another rank on fe80::1%eth0 is gone"),
-        (MARKED_DEAD, "The node 10.99.7.3 left the Ray cluster"),
         (MARKED_DEAD + DIED_WITH_ITS_NODE, "The node 10.99.7.3 left the Ray cluster"),
         (DIED_WITH_ITS_NODE, "A worker died because its node left the Ray cluster (10.99.7.3)"),
-        (
-            DIED_WITH_ITS_NODE.replace("\tip: 10.99.7.3\n", ""),
-            "A worker died because its node left the Ray cluster (an unnamed node)",
-        ),
-        (RESET, "The process of another rank on 10.99.7.3 is gone"),
-        (RESET.replace("10.99.7.3", "fd00::3"), "The process of another rank on fd00::3 is gone"),
-        (
-            "RuntimeError: Connection closed by peer [10.99.7.3]\n",
-            "The process of another rank on 10.99.7.3 is gone",
-        ),
-        (
-            "Failed to connect to ipv4:10.99.7.3:6379: recvmsg:Connection reset by peer\n",
-            "A Ray process on 10.99.7.3",
-        ),
-        (
-            "grpc ipv6:%5B2001:db8::3%5D:6379: recvmsg:Connection reset by peer\n",
-            "A Ray process on 2001:db8::3",
-        ),
     ],
 )
 def test_a_lost_node_is_told_with_its_address_and_not_as_want_of_memory(

@@ -16,7 +16,6 @@ from npu_rl.training.monitor.metrics import (
     MetricsWriter,
     Point,
     curve,
-    generated_batches,
     phase_seconds,
     read_metrics,
     reward,
@@ -129,12 +128,3 @@ def test_what_the_numbers_mean() -> None:
     assert (seconds(data), seconds({"perf/time_per_step": 2.0}), seconds({})) == (1.57, 2.0, None)
     assert throughput({"perf/throughput": 1051.39}, dies_per_card=2) == (1051.39, 2 * 1051.39)
     assert throughput({}) is None
-
-
-def test_generated_batches_are_counted_where_the_trainer_counts_them() -> None:
-    """DAPO's trainer, which generates again for its filter."""
-    plain = [Point(step, 0.0, {"critic/score/mean": 0.5}) for step in (1, 2, 3)]
-    assert (generated_batches([]), generated_batches(plain)) == (0, 3)
-    assert generated_batches([*plain, Point(4, 0.0, {"train/num_gen_batches": 3.0})]) == 6
-    odd = [Point(1, 0.0, {"train/num_gen_batches": value}) for value in (math.nan, math.inf)]
-    assert generated_batches(odd) == 2

@@ -21,7 +21,7 @@ from npu_rl.training.monitor.metrics import Point
 from npu_rl.training.monitor.plot import final_curve, two_curves
 from npu_rl.training.monitor.screen import LiveScreen, PlainScreen, screen_for
 from npu_rl.training.monitor.step_clock import Wait
-from npu_rl.training.monitor.step_text import clock, step_line
+from npu_rl.training.monitor.step_text import step_line
 from tests.support import ROOT
 from tests.training.processes import environment
 
@@ -51,13 +51,6 @@ def test_a_step_in_one_line_with_what_it_has() -> None:
     )
     assert step_line(3, None, {}, None) == step_line(3, None, {}, math.nan) == "step 3"
     assert step_line(3, None, {"critic/rewards/mean": -1.0}, 0.0) == "step 3 reward -1.000 ETA 0:00"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(-3, "0:00"), (59.6, "1:00"), (754, "12:34"), (3600, "1:00:00")]
-)
-def test_the_time_left(seconds: float, text: str) -> None:
-    assert clock(seconds) == text
 
 
 def test_a_pipe_gets_a_line_per_step() -> None:
@@ -210,11 +203,6 @@ def test_a_goal_is_a_broken_line() -> None:
         line for line in final_curve(points(0.0, 0.5, 1.0), 0.9).splitlines() if line.startswith("goal 0.9 |")
     ]
     assert "- - -" in goal and "*" in goal
-
-
-def test_two_curves_meet() -> None:
-    text = two_curves(points(0.0, 1.0), points(1.0, 0.0))
-    assert text.isascii() and "A" in text and "B" in text and "#" in text
 
 
 def test_no_reward_is_no_curve_and_one_is_a_dot() -> None:

@@ -112,15 +112,6 @@ def test_a_change_that_a_quick_look_misses_is_refused(workspace: WorkspacePaths,
     assert FILE in done.stderr and "--allow-drift REASON" in done.stderr
 
 
-@pytest.mark.pypi
-def test_a_changed_receipt_is_refused_with_a_reason_too(
-    workspace: WorkspacePaths, env: dict[str, str], tmp_path: Path
-) -> None:
-    workspace.receipt.write_text(workspace.receipt.read_text().replace("verl", "vrel", 1))
-    words = ["train", "quickstart", "--workspace", workspace.root, "--allow-drift", "a print"]
-    done = run_here(words, env, tmp_path)
-    assert done.returncode == 3 and "receipt" in done.stderr
-    assert not (tmp_path / "runs").exists()
 
 
 # -- where it is shown ----------------------------------------------------------------------------------
@@ -128,42 +119,28 @@ def test_a_changed_receipt_is_refused_with_a_reason_too(
 DRIFT = AllowedDrift("a print in the reward", {"code/a.py": "modified"}, b"diff --git ...\n")
 
 
-def unproven(run: FakeRun) -> None:
-    """Hold `demo` against what an unproven run's record says."""
-    assert RunRecord.load(run.runs, "demo").unproven == DRIFT.reason
+
+
+
+
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a run's processes are found through /proc")
-def test_an_unproven_run_says_so_everywhere(tmp_path: Path) -> None:
-    run = FakeRun(tmp_path)
-    trained, shown = run.train(["steps=5"], drift=DRIFT)
-    unproven(run)
-    attempt = run.runs / "demo/attempts/1"
-    command = json.loads((attempt / "command.json").read_text())
-    assert command["drift"] == {"reason": DRIFT.reason, "files": 1}
-    assert (attempt / "drift.patch").read_bytes() == DRIFT.patch
-    assert json.loads((attempt / "drift.json").read_text())["files"] == {"code/a.py": "modified"}
-    assert f"UNPROVEN: {DRIFT.reason}" in shown.splitlines()
-    told = trained.to_json()
-    assert (told["proven"], told["unproven"]) == (False, DRIFT.reason)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="a run's processes are found through /proc")
-@pytest.mark.second
-def test_a_run_that_was_unproven_once_stays_so_and_a_proven_one_becomes_it(tmp_path: Path) -> None:
+def test_a_run_with_an_unproven_attempt_is_unproven_from_then_on(tmp_path: Path) -> None:
     run = FakeRun(tmp_path)
     trained, shown = run.train(["steps=5"])
     assert trained.to_json()["proven"] is True and "UNPROVEN" not in shown
-    trained, shown = run.train(["steps=5"], drift=DRIFT, resume=True)
-    unproven(run)
-    trained, shown = run.train(["steps=5"], resume=True)
-    unproven(run)
-    assert f"UNPROVEN: {DRIFT.reason}" in shown and trained.to_json()["proven"] is False
-    proven = [
-        "drift" not in json.loads((run.runs / f"demo/attempts/{number}/command.json").read_text())
-        for number in (1, 2, 3)
-    ]
-    assert proven == [True, False, True]
+    for drift in (DRIFT, None):
+        trained, shown = run.train(["steps=5"], drift=drift, resume=True)
+        told = trained.to_json()
+        assert (told["proven"], told["unproven"]) == (False, DRIFT.reason)
+        assert f"UNPROVEN: {DRIFT.reason}" in shown.splitlines()
+    commands = [json.loads((run.runs / f"demo/attempts/{n}/command.json").read_text()) for n in (1, 2, 3)]
+    expected = {"reason": DRIFT.reason, "files": 1}
+    assert [command.get("drift") for command in commands] == [None, expected, None]
+    attempt = run.runs / "demo/attempts/2"
+    assert (attempt / "drift.patch").read_bytes() == DRIFT.patch
+    assert json.loads((attempt / "drift.json").read_text())["files"] == {"code/a.py": "modified"}
 
 
 def test_a_rehearsal_says_it_first_and_last() -> None:

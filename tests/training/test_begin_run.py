@@ -103,47 +103,10 @@ def test_on_devices_the_second_is_refused(folder: Path) -> None:
     assert begin_run(second, screen).record.name == "own-2"
 
 
-def test_on_devices_it_is_refused_while_a_numbered_run_goes_on(folder: Path) -> None:
-    (folder / "runs/own").mkdir(parents=True)
-    (folder / "runs/own/notes.txt").touch()
-    begun = begin_run(chosen(folder, "device=npu"), PlainScreen(io.StringIO()))
-    with begun.record.claim, pytest.raises(NpuRlError, match="Run own-2 is still running"):
-        chosen(folder, "device=npu")
 
 
-INTERRUPTED = """
-import sys
-from pathlib import Path
-import npu_rl.cli as cli
-from npu_rl.cli.show import STARTS_OVER, if_interrupted
-from npu_rl.cli.train import _train
-from tests.training.fake_run import FakeRun
-
-def run():
-    if_interrupted(STARTS_OVER)
-    folder = Path(sys.argv[1])
-    _train(FakeRun(folder, trainer=folder / "composes.py").prepared([]), False, None, False, None)
-    return 0
-
-cli._run = run
-cli.main()
-"""
 
 
-@pytest.mark.second
-def test_an_interruption_before_the_record_names_no_run(tmp_path: Path) -> None:
-    """The process that composes the configuration sends the signal."""
-    (tmp_path / "composes.py").write_text(
-        "import os, signal, time\nos.kill(os.getppid(), signal.SIGTERM)\ntime.sleep(60)\n"
-    )
-    entry = (
-        "import hydra\n@hydra.main(config_path='config', config_name='ppo_trainer')\ndef main(config): ...\n"
-    )
-    lay(tmp_path / "code", {"verl/trainer/main_ppo.py": entry, "verl/trainer/config/ppo_trainer.yaml": ""})
-    done = run_program([sys.executable, "-c", INTERRUPTED, tmp_path], env=clean_env(tmp_path), timeout=300)
-    assert done.returncode == 143, done.stderr
-    assert done.stderr.splitlines()[-1] == f"npu-rl: {STARTS_OVER}"
-    assert "Recorded in" not in done.stderr and not (tmp_path / "runs").exists()
 
 
 def test_a_claim_ends_with_the_first_attempt(tmp_path: Path) -> None:
@@ -159,22 +122,5 @@ def test_a_claim_ends_with_the_first_attempt(tmp_path: Path) -> None:
     record.begin_attempt(["driver"], {}, {}, "schema: 1\n").end("done", 0)
 
 
-def test_resuming_a_run_that_does_not_exist_is_refused_before_the_configuration_is_composed(
-    folder: Path,
-) -> None:
-    shown = io.StringIO()
-    with pytest.raises(NpuRlError, match="own"):
-        begin_run(chosen(folder), PlainScreen(shown), resume=True)
-    assert "composing" not in shown.getvalue()
 
 
-def test_a_run_has_a_record_before_anything_refers_to_it(folder: Path) -> None:
-    seen: list[bool] = []
-    shown = io.StringIO()
-    train(
-        chosen(folder),
-        PlainScreen(shown),
-        on_record=lambda record: seen.append((record.folder / "run.json").is_file()),
-    )
-    assert seen == [True]
-    assert f"Recorded in {folder}/runs/own\n" in shown.getvalue()

@@ -106,14 +106,6 @@ def environ(pid: int) -> dict[str, str]:
     return dict(line.split("=", 1) for line in raw if "=" in line)
 
 
-def test_a_script_for_several_machines_ends_without_the_address_of_the_head(
-    quickstart_workspace: Path, tmp_path: Path
-) -> None:
-    env = {**clean_env(tmp_path), "NPU_RL_RUNS": str(tmp_path / "runs")}
-    words = ["train", "quickstart", *TWO_NODES, "--workspace", quickstart_workspace, "--dry-run"]
-    assert run_cli(words, env, tmp_path).returncode == 0
-    script = (tmp_path / "runs" / "quickstart.dry-run" / "run.sh").read_text()
-    assert "needs 2 machines: repeat --dry-run with cluster.address=HOST:PORT" in script
 
 
 def test_a_cluster_of_gpus_by_name_under_the_next_free_name(

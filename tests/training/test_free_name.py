@@ -26,16 +26,15 @@ def ended(runs: Path, name: str, outcome: str = "done") -> RunRecord:
     return record
 
 
-def test_the_first_run_has_the_recipes_name(tmp_path: Path) -> None:
+def test_a_new_run_has_the_recipes_name_or_the_next_one(tmp_path: Path) -> None:
     assert named(tmp_path) == (load_recipe("quickstart"), [])
-
-
-def test_the_next_ones_are_numbered(tmp_path: Path) -> None:
     record = ended(tmp_path, "quickstart", "stopped")
     loaded, told = named(tmp_path, "steps=9")
     assert loaded.recipe.name == "quickstart-2" and loaded.recipe.steps == 9 and loaded.free_name
     assert loaded.overrides == ("steps=9", "name=quickstart-2")
     assert told == ["A run quickstart exists (stopped), so this run is quickstart-2"]
+    loaded, told = named(tmp_path, "name=quickstart")  # which the record refuses
+    assert (loaded.recipe.name, loaded.free_name, told) == ("quickstart", False, [])
     (record.checkpoints / "global_step_4").mkdir()
     (record.checkpoints / LATEST).write_text("4")
     (tmp_path / "quickstart-2").write_text("a file of that name")
@@ -43,19 +42,6 @@ def test_the_next_ones_are_numbered(tmp_path: Path) -> None:
     assert loaded.recipe.name == "quickstart-3"
     assert told[0].endswith("; to continue quickstart from step 4 instead: --resume")
     assert "instead" not in named(tmp_path, "steps=4")[1][0]
-
-
-def test_a_name_of_the_users_own_stays(tmp_path: Path) -> None:
-    ended(tmp_path, "mine")
-    loaded, told = named(tmp_path, "name=mine")
-    assert (loaded.recipe.name, loaded.free_name, told) == ("mine", False, [])  # the record refuses it
-
-
-def test_a_folder_that_is_not_a_run(tmp_path: Path) -> None:
-    (tmp_path / "quickstart").mkdir()
-    (tmp_path / "quickstart/notes.txt").touch()
-    loaded, told = named(tmp_path)
-    assert loaded.recipe.name == "quickstart-2" and "taken by something else" in told[0]
 
 
 def test_a_run_that_may_go_on_on_another_host_stays_as_it_is(tmp_path: Path) -> None:
@@ -96,9 +82,3 @@ def test_a_long_name_is_cut(tmp_path: Path) -> None:
     path.write_text(f"schema: 1\nextends: quickstart\nname: {long}\n")
     ended(tmp_path, long)
     assert named(tmp_path, recipe=str(path))[0].recipe.name == f"{'a' * 98}-2"
-
-
-def test_one_without_a_checkpoint_is_run_again_by_the_same_command(tmp_path: Path) -> None:
-    record, recipe = ended(tmp_path, "quickstart", "stopped"), load_recipe("quickstart").recipe
-    assert "by the same command" in str(RunStopped(signal.SIGINT, record, recipe))
-    assert "name=…" in str(RunStopped(signal.SIGINT, record, recipe, named=True))

@@ -40,12 +40,6 @@ class TestHydra:
     def hydra(self) -> None:
         pytest.importorskip("hydra")
 
-    def test_plain_data_with_references_resolved(self, folder: Path) -> None:
-        found = composed(folder, "data.max_prompt_length=77", "+data.seed=1")
-        assert found.config["actor_rollout_ref"]["rollout"]["response_length"] == 77
-        assert found.config["data"]["seed"] == 1
-        assert found.unresolved == {}
-
     def test_what_does_not_resolve_is_reported_except_the_environment(self, folder: Path) -> None:
         found = composed(folder, config="references")
         assert set(found.unresolved) == {"b.d", "b.g"}
@@ -59,21 +53,6 @@ class TestHydra:
         given = [argument(f"{part}.own.flash", True, known=False) for part in ("actor", "ref")]
         found = composed(tmp_path, *given, config="twins")
         assert found.config["ref"] == found.config["actor"] == {"own": {"flash": True}}
-
-    def test_a_recipe_arrives_as_it_was_said(self, folder: Path) -> None:
-        said = {
-            "custom_reward_function.reward_kwargs": {"digit": "7", "odd": "it's \\ {a: b}, $"},
-            "algorithm.lam": 0.5,
-        }
-        known = known_keys(folder.parents[2], "ppo_trainer")
-        given = list(flatten_mappings(list_settings(recipe(overrides=said).recipe)))
-        found = composed(folder, *(argument(s.key, s.value, s.key in known) for s in given))
-        for setting in given:
-            node: object = found.config
-            for name in setting.key.split("."):
-                assert isinstance(node, dict)
-                node = node[name]
-            assert node == setting.value, setting.key
 
     @pytest.mark.parametrize(
         ("override", "why"),
@@ -102,12 +81,3 @@ def test_an_interpreter_without_hydra(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(HostError, match="has no hydra") as missing:
         composed(folder, python=str(empty / "bin" / "python"))
     assert "--python" in str(missing.value)
-
-
-def test_an_interpreter_that_does_not_run(folder: Path, tmp_path: Path) -> None:
-    broken = tmp_path / "python"
-    broken.write_text("#!/bin/sh\necho loading libnone.so failed >&2\nexit 127\n")
-    broken.chmod(0o755)
-    with pytest.raises(HostError, match="could not compose") as failed:
-        composed(folder, python=str(broken))
-    assert "libnone.so" in str(failed.value)

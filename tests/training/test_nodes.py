@@ -156,13 +156,6 @@ def test_the_record_says_what_each_node_had(run: Run) -> None:
     assert {(node["prefix"], node["packages"]["ray"]) for node in nodes} == {(sys.prefix, "2.42.1")}
 
 
-def test_a_folder_that_a_node_lacks(run: Run) -> None:
-    done = run.drive(run.told(paths=[str(INJECTED), "/not/there/code"]))
-    assert done.returncode == 3, done.stdout + done.stderr
-    assert "2 of 2 nodes differ from the record of this run" in done.stderr
-    assert "no folder there: /not/there/code" in done.stderr and "same path on every node" in done.stderr
-    assert run.nodes["refused"]["hint"]
-    assert not (run.record / "seen.json").exists()
 
 
 def test_logs_come_back_from_the_nodes_and_only_this_jobs(

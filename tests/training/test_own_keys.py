@@ -98,17 +98,8 @@ def test_an_alarm_names_the_metric_that_the_log_has(fake: FakeRun) -> None:
     assert "WARNING: Step 2: grpo/score/mean is nan" in shown
 
 
-def test_a_trainer_that_ends_early_did_not_do_its_steps(fake: FakeRun) -> None:
-    with pytest.raises(RunFailed, match="ended by itself after step 2 of 4"):
-        fake.train(["training.train_iters=2"], ["trainer.keys.steps=training.other"], steps=4)
 
 
-def test_a_checkpoint_whose_folder_is_gone_is_named_as_megatron_names_it(fake: FakeRun) -> None:
-    fake.train([], steps=4)
-    record = RunRecord.load(fake.runs, "demo")
-    (record.checkpoints / "iter_0000004").rmdir()
-    with pytest.raises(NpuRlError, match="iter_0000004, is gone"):
-        begin_run.resumed_record(fake.prepared([], steps=6), fake.runs, {}, print)
 
 
 def test_without_the_keys_of_checkpoints_it_is_said_that_a_run_can_not_go_on(fake: FakeRun) -> None:
@@ -182,6 +173,3 @@ class TestATrainerWithoutHydra:
         judgement = judge(loaded, tree, find_python=lambda: sys.executable, root=fake.root)
         assert "the trainer refuses it: 5 (own/check.py:2)" in str(judgement.errors[0])
 
-    def test_the_folder_of_its_file_has_to_be_named(self, fake: FakeRun) -> None:
-        with pytest.raises(InvalidRecipe, match="required key 'config_path' is missing: without Hydra"):
-            load_recipe(fake.recipe, ["trainer.config_path=null"])

@@ -284,14 +284,6 @@ def test_a_healthy_rehearsal_says_what_was_real(
     )
 
 
-def test_a_level_that_the_recipe_has_nothing_for(
-    train: list[str | Path], env: dict[str, str], tmp_path: Path
-) -> None:
-    """vLLM's engine can't be rehearsed where transformers generates: said at once, nothing trained."""
-    done = run_cli([*train, "--rehearse=rollout", "--json"], env, tmp_path, timeout=100)
-    assert done.returncode != 0 and not done.stdout
-    assert "this recipe uses others" in done.stderr and "--rehearse=train" in done.stderr
-    assert not list(tmp_path.rglob("*.rehearsal*"))
 
 
 def test_importing_the_stack_in_its_own_folder_leaves_nothing_there(

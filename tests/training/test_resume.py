@@ -66,10 +66,6 @@ def resumed(
     return begin_run.resumed_record(prepared, fake.runs, config or {}, notify)
 
 
-def test_a_run_goes_on_from_its_checkpoint(fake: FakeRun) -> None:
-    prepared, record = begun(fake, "checkpoint.every=2")
-    saved(record, 2)
-    assert resumed(fake, prepared).id == record.id
 
 
 def test_a_resumed_run_has_its_last_attempts_overrides_and_what_changed_is_said(fake: FakeRun) -> None:
@@ -149,23 +145,8 @@ def test_a_run_that_has_done_its_steps(fake: FakeRun) -> None:
     assert "steps=N with N above 5" in str(caught.value)
 
 
-@pytest.mark.parametrize(("steps", "offered"), [(3, True), (2, False)])
-def test_a_run_that_exists_offers_resume_only_below_its_steps(
-    fake: FakeRun, steps: int, offered: bool
-) -> None:
-    _, record = begun(fake, "checkpoint.every=2")
-    saved(record, 2)
-    with pytest.raises(NpuRlError, match="already exists") as caught:
-        prepared = fake.prepared([], steps=steps)
-        begin_run.new_record(prepared, fake.runs, "demo", run_facts(prepared))
-    assert ("--resume" in str(caught.value)) is offered
 
 
-@pytest.mark.parametrize("text", ["", "x", "\x00", "9" * 5000])
-def test_a_damaged_note_is_no_checkpoint(fake: FakeRun, text: str) -> None:
-    _, record = begun(fake)
-    (record.checkpoints / TRACKER).write_text(text)
-    assert record.latest_checkpoint is None
 
 
 @pytest.mark.parametrize("name", OF_ONE_RANK)

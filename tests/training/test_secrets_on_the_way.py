@@ -49,31 +49,8 @@ def test_a_script_takes_a_secret_from_the_shell_or_ends(shell: str) -> None:
         assert done.returncode != 0 and missing in done.stderr and "set this variable" in done.stderr
 
 
-@pytest.mark.pypi
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["nonsense_api_key=S3CRET"],
-        ["logging.project=[https://u:S3CRET@h]"],
-    ],
-)
-def test_no_message_shows_one(
-    quickstart_workspace: Path, env: dict[str, str], tmp_path: Path, words: list[str]
-) -> None:
-    done = run_here(
-        ["recipes", "check", "quickstart", *words, "--workspace", quickstart_workspace], env, tmp_path
-    )
-    assert done.returncode in (1, 2)
-    assert "command line" in done.stdout + done.stderr
-    assert "S3CRET" not in done.stdout + done.stderr
 
 
-@pytest.mark.pypi
-def test_a_resolved_recipe_is_shown_without_them(env: dict[str, str], tmp_path: Path) -> None:
-    for more in ([], ["--json"]):
-        done = run_here(["recipes", "show", "quickstart", *OVERRIDES, *more], env, tmp_path)
-        assert done.returncode == 0, done.stderr
-        assert "S3CRET" not in done.stdout + done.stderr and "MY_SECRET_KEY" in done.stdout
 
 
 @pytest.mark.pypi

@@ -129,26 +129,5 @@ def test_each_part_that_is_lost_shows_five_times_as_much_as_rounding(made: Path)
     assert len(effects) == 55 and min(effects.values()) > 5, worst
 
 
-def test_its_positions_are_yarns_and_its_questions_deepscalers(made: Path) -> None:
-    from transformers import AutoConfig
-
-    rows = parquet.read_table(made / "train.parquet").to_pylist()
-    config = AutoConfig.from_pretrained(made / "model")
-    assert config.rope_scaling["type"] == "yarn"
-    assert config.max_position_embeddings == 40 * config.rope_scaling["original_max_position_embeddings"]
-    assert len(rows) == 64
-    for row in rows:
-        assert row["data_source"] == "deepscaler"
-        a, b = row["prompt"][0]["content"].rpartition("What is ")[2].removesuffix("?").split(" + ")
-        assert row["reward_model"]["ground_truth"] == str(int(a) + int(b))
-        assert int(a) + int(b) < 6
 
 
-def test_the_other_model_is_as_it_was(tmp_path: Path) -> None:
-    """Without words it is the quickstart's: random, without YaRN, and digits asked for."""
-    from transformers import AutoConfig
-
-    plain = make(tmp_path / "plain")
-    assert AutoConfig.from_pretrained(plain / "model").rope_scaling is None
-    rows = parquet.read_table(plain / "test.parquet").to_pylist()
-    assert {row["data_source"] for row in rows} == {"npu-rl/digit-questions"}

@@ -103,19 +103,6 @@ def test_a_trainer_that_ends_early_has_failed_and_can_go_on(tmp_path: Path) -> N
     assert not any("weights export" in line for line in page.next)
 
 
-def test_a_driver_that_can_not_be_started_is_a_failed_attempt(tmp_path: Path) -> None:
-    run = FakeRun(tmp_path)
-    run.train(["steps=5"])
-    (run.runs / "demo").rename(
-        run.runs / "other"
-    )  # what it made is there, so that only the driver is missing
-    prepared = run.prepared(["steps=5"])
-    (tmp_path / "python").chmod(0o644)
-    record = new_record(prepared, run.runs, "demo", run_facts(prepared))
-    with pytest.raises(HostError, match="can't be started"):
-        run_attempt(prepared, record, {}, PlainScreen())
-    assert RunRecord.load(run.runs, "demo").attempts[0].outcome == "failed"
-    assert left_of(record.folder) == []
 
 
 def test_the_record_has_the_recipe_that_ran(tmp_path: Path) -> None:
@@ -172,14 +159,3 @@ def test_no_secret_stands_in_any_file_of_the_record_and_the_trainer_gets_them(
     assert len(trained.points) == 5
 
 
-def test_a_record_is_its_owners_alone(tmp_path: Path) -> None:
-    before = os.umask(0o022)
-    try:
-        trained, _ = FakeRun(tmp_path).train(["steps=5", "hydra", "logs=1"])
-    finally:
-        os.umask(before)
-    folder = trained.record.folder
-    open_to_others = [
-        path for path in (folder, *folder.rglob("*")) if stat.S_IMODE(path.lstat().st_mode) & 0o077
-    ]
-    assert open_to_others == []

@@ -109,16 +109,8 @@ def test_an_interpreter_that_can_not_is_named_with_what_to_do(
     assert "npu-rl setup --python PATH" in judgement.unchecked[VALUES]
 
 
-def test_an_interpreter_that_takes_too_long_is_not_one_that_lacks_what_it_warns_of(
-    code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(trainer_probe, "_SECONDS", 0.5)
-    judgement = judged(code, python=script(tmp_path, "echo UserWarning >&2; sleep 60"))
-    assert "did not end within 0.5 seconds: UserWarning" in judgement.unchecked[VALUES]
 
 
-def test_an_interpreter_that_is_not_there(code: Path) -> None:
-    assert VALUES in judged(code, python="/nowhere/python").unchecked
 
 
 def test_it_is_not_run_where_a_key_is_invalid_or_no_function_is_named(code: Path, tmp_path: Path) -> None:
@@ -203,21 +195,6 @@ def test_vllms_arguments_are_judged_by_their_dataclass(
             check(*values)
 
 
-@pytest.mark.parametrize(
-    ("message", "value", "fix"),
-    [
-        ("Input should be 'fcfs' or 'priority'", "fcfss", "set rollout.x to fcfs (a.yaml:3)"),
-        (
-            "Must be one of ['disabled', 'R2', 'R3']",
-            "no",
-            "set rollout.x to one of disabled, R2, R3 (a.yaml:3)",
-        ),
-        ("'FULLL' is not one of NONE, FULL", "FULLL", "set rollout.x to FULL (a.yaml:3)"),
-        ("train_batch_size (9) must be divisible by 2", 9, "set rollout.x to another value (a.yaml:3)"),
-    ],
-)
-def test_a_value_has_a_fix(message: str, value: object, fix: str) -> None:
-    assert trainer_probe._fix(Setting("x", value, ("rollout", "x")), message, "a.yaml:3") == fix
 
 
 # Of the misspelt values that a static reader refused, those that only a rollout's engine or a worker refuses are left.

@@ -27,11 +27,6 @@ def test_an_interpreter_is_read_outside_of_trees(tmp_path: Path, monkeypatch: py
     assert "laid-only" not in found.packages
 
 
-@pytest.mark.parametrize("program", ["/nowhere/python", "/bin/false", "/bin/echo"])
-def test_a_program_that_is_not_python_is_refused(program: str) -> None:
-    with pytest.raises(HostError) as caught:
-        read_interpreter(program)
-    assert program in str(caught.value)
 
 
 def test_all_missing_packages_are_named_at_once() -> None:
