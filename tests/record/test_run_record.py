@@ -160,8 +160,6 @@ def test_the_next_attempt_has_the_next_number_and_its_own_recipe(root: Path) -> 
     assert outcomes == [(1, "stopped"), (2, "done")]
 
 
-
-
 def test_no_secret_is_written_anywhere(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_DIARY", "private")
     secrets = {
@@ -200,8 +198,6 @@ def test_a_run_that_is_not_there_names_those_that_are(root: Path) -> None:
         RunRecord.load(root / "nowhere", "demo")
 
 
-
-
 def test_while_an_attempt_lasts_no_other_process_gets_the_run(root: Path) -> None:
     record = RunRecord.create(root, "demo", {})
     attempt = begin(record)
@@ -213,7 +209,3 @@ def test_while_an_attempt_lasts_no_other_process_gets_the_run(root: Path) -> Non
     attempt.end("done", 0)
     assert RunRecord.load(root, "demo").attempts[-1].outcome == "done"
     assert [p.name for p in (root / "demo/attempts").iterdir()] == ["1"]
-
-
-
-
