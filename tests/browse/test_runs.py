@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,11 @@ from npu_rl.cli.app import app
 from npu_rl.common.bundled import data_root
 from npu_rl.common.errors import HostError
 from npu_rl.common.masking import Secrets
+from npu_rl.training.monitor.alarm import Alarm
 from npu_rl.training.monitor.metrics import MetricsWriter
-from npu_rl.training.record.attempt import now
+from npu_rl.training.record.locate_run import locate_run
 from npu_rl.training.record.recorded_run import recorded_run
+from npu_rl.training.record.run_errors import NoSuchRun
 from npu_rl.training.record.run_record import RunRecord
 from tests.browse.recorded import RECIPE, checkpoint, documented, run, write_samples
 from tests.in_process import run_here
@@ -112,23 +115,20 @@ def test_damaged_records_hide_no_other_run(runs: Runs) -> None:
     assert "metrics.jsonl" in runs("show", "half", code=1).stderr
 
 
-def test_a_name_is_that_of_the_folder_of_runs_also_beside_a_record_of_that_name(runs: Runs) -> None:
+def test_a_name_is_that_of_the_folder_of_runs_also_beside_a_record_of_that_name(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """People stand in another workspace's folder of runs, and each has a quickstart."""
     there = runs.folder / "other/runs"
-    run(runs.root, "demo", [{1: 0.1}], "stopped")
-    run(there, "demo")
-    run(there, "only")
-
-    def here(*words: str) -> subprocess.CompletedProcess[str]:
-        return run_here(["runs", *words], runs.env, there)
-
-    assert here("show", "demo").stdout.startswith("demo: stopped")
-    assert here("show", "./demo").stdout.startswith("demo: done")
-    refused = here("show", "only")
-    assert refused.returncode == 1 and "Unknown run only" in refused.stderr and "./only" in refused.stderr
-    del runs.env["NPU_RL_RUNS"]
-    runs.env["NPU_RL_CONFIG"] = str(runs.folder / "none.yaml")
-    assert here("show", "only").stdout.startswith("only: done")
+    for root, name in ((runs.root, "demo"), (there, "demo"), (there, "only")):
+        run(root, name)
+    monkeypatch.chdir(there)
+    assert locate_run("demo", runs.root) == (runs.root, "demo")
+    assert locate_run("./demo", runs.root) == (there, "demo")
+    assert locate_run("only", None) == (there, "only")
+    with pytest.raises(NoSuchRun, match="Unknown run only") as refused:
+        locate_run("only", runs.root)
+    assert "./only" in str(refused.value)
 
 
 # -- show ----------------------------------------------------------------------------------------------
@@ -141,18 +141,11 @@ def test_a_resumed_run_has_one_curve_and_its_alarms_their_steps(runs: Runs) -> N
         [{1: 0.1, 2: 0.2, 3: 0.9}, {3: 0.3, 4: 0.4}],
         drift={"reason": "mine"},
     )
-    alarm = {
-        "time": 1002.5,
-        "kind": "nan",
-        "message": "loss is NaN",
-        "cause": "c",
-        "place": "p",
-        "hint": "Stop the run.",
-        "fatal": True,
-    }
-    later = {**alarm, "time": 2003.5}
-    (record.folder / "attempts/1/alarms.jsonl").write_text(json.dumps(alarm) + "\n{cut off")
-    (record.folder / "attempts/2/alarms.jsonl").write_text(f"{json.dumps(later)}\n" * 3)
+    alarm = asdict(Alarm("nan", "loss is NaN", "c", "p", fatal=True, hint="Stop the run.", step=2))
+    first, second = (record.folder / f"attempts/{number}/alarms.jsonl" for number in (1, 2))
+    first.write_text(json.dumps({"time": 1002.5, **alarm}) + "\n{cut off")
+    later = [json.dumps({"time": 2003.5, **alarm, "step": 3, "count": count}) for count in (1, 2, 3)]
+    second.write_text("\n".join(later) + "\n")
     checkpoint(record, 4)
     text = runs("show", "demo").stdout
     assert "demo: done, 4/4 steps, reward 0.400, goal 0.8" in text and "UNPROVEN: mine" in text
@@ -177,7 +170,7 @@ def test_a_resumed_run_has_one_curve_and_its_alarms_their_steps(runs: Runs) -> N
 @pytest.mark.parametrize(
     ("outcome", "overrides", "name", "words"),
     [
-        ("stopped", ["steps=4", "name=mine"], "mine", "steps=4 name=mine"),
+        ("stopped", ["name=mine", "steps=4", "env.A_TOKEN=***"], "mine", "steps=4 name=mine"),
         (None, [], "mine", "name=mine"),
         ("failed", ["optimizer.lr=1 e"], "mine", "'optimizer.lr=1 e' name=mine"),
         ("stopped", ["steps=4", "name=mine"], "moved", "steps=4 name=moved"),
@@ -191,38 +184,31 @@ def test_each_next_command_is_one(
     checkpoint(record, 1)
     folder = record.folder.rename(runs.root / name)
     lines = runs.json("show", name)["next"]
-    assert any(line.startswith(f"npu-rl train quickstart {words} --resume ") for line in lines), lines
+    resumes = f"npu-rl train quickstart {words} --resume --workspace /home/you/ws "
+    assert any(line.startswith(resumes) for line in lines), lines
     by_folder = runs.json("show", str(folder), "-w", "my ws")["next"]
     assert [line for line in by_folder if str(folder) in line and "--workspace 'my ws'" in line]
-    resumes = f"NPU_RL_RUNS={runs.root} npu-rl train quickstart {words} --resume --workspace /home/you/ws "
-    assert any(line.startswith(resumes) for line in by_folder), by_folder
-    for line in [*lines, *by_folder]:
+    del runs.env["NPU_RL_RUNS"]
+    elsewhere = runs.json("show", str(folder))["next"]
+    assert any(line.startswith(f"NPU_RL_RUNS={runs.root} {resumes}") for line in elsewhere), elsewhere
+    for line in [*lines, *by_folder, *elsewhere]:
         if "npu-rl " in line:
             check_command(line)
         else:
             assert Path(shlex.split(line, comments=True)[-1]).is_file()
-    assert runs("show", name).stdout.startswith(f"{name}: ")
 
 
-def test_a_failure_is_explained_from_its_log(runs: Runs) -> None:
-    record = run(runs.root, "demo", [{1: 0.1}], "failed")
-    log = record.folder / "attempts/1/driver.log"
-    log.write_text(
-        'Traceback (most recent call last):\n  File "a.py", line 3, in f\nValueError: batch sizes differ\n'
-    )
-    assert "ValueError: batch sizes differ" in runs("show", "demo").stdout
-    assert runs.json("show", "demo")["failure"]["where"] == f"{log}:3"
-    refused = {"what": "The nodes differ", "where": "n2", "why": "torch 2.1", "hint": "Install it."}
-    (record.folder / "attempts/1/nodes.json").write_text(json.dumps({"nodes": [], "refused": refused}))
-    assert "why:   The nodes differ. torch 2.1" in runs("show", "demo").stdout
-    (record.folder / "attempts/1/nodes.json").unlink()
-    lost = [{"host": "node3", "ip": "10.99.7.3", "reason": "no heartbeat"}]
-    (record.folder / "attempts/1/lost-nodes.json").write_text(json.dumps(lost))
-    shown = runs("show", "demo").stdout
-    assert "1 node left the Ray cluster:" in shown and "node3 (10.99.7.3): no heartbeat" in shown
+def test_a_run_killed_before_its_first_checkpoint_is_begun_again(runs: Runs) -> None:
+    words = ["steps=4", "name=mine"]
+    run(runs.root, "mine", [{1: 0.1}], None, overrides=words, host=os.uname().nodename)
+    shown = runs("show", "mine").stdout
+    again = "npu-rl train quickstart steps=4 --workspace /home/you/ws   # begin again: it has no checkpoint"
+    assert again in shown
+    check_command(again)
+    assert re.search(r"^  1  killed  steps 1-1  \S+  [0-9]+:[0-9]{2}  on n1, n2$", shown, re.M), shown
 
 
-def test_an_error_before_the_trainer_started_is_in_the_record(runs: Runs) -> None:
+def test_a_failure_is_the_one_that_was_recorded_with_secrets_masked(runs: Runs) -> None:
     record = RunRecord.create(runs.root, "demo", {})
     attempt = record.begin_attempt(["driver"], {}, {}, "steps: 4\n", secrets=Secrets(("hunter2-hunter2",)))
     why = "hunter2-hunter2 and https://me:s3cr3t-word@host/x"
@@ -230,28 +216,6 @@ def test_an_error_before_the_trainer_started_is_in_the_record(runs: Runs) -> Non
     failure = runs.json("show", "demo")["failure"]
     assert (failure["where"], failure["hint"]) == ("python", "Wait.")
     assert failure["cause"].startswith("No model. ***") and "s3cr3t-word" not in failure["cause"]
-
-
-@pytest.mark.parametrize(
-    ("log", "end", "cause"),
-    [
-        ("reading\nvendor: no luck today\n", {"driver_code": 3}, "The trainer ended with exit status 3"),
-        ("", {"driver_code": 3}, "The trainer ended with exit status 3, and logged nothing."),
-        ("made it\n", {"driver_code": None}, "The trainer was not started"),
-    ],
-)
-def test_a_failure_that_nothing_explains_has_the_end_of_its_log(
-    runs: Runs, log: str, end: dict[str, object], cause: str
-) -> None:
-    record = run(runs.root, "demo", [{1: 0.1}], "failed")
-    place = record.folder / "attempts/1"
-    (place / "driver.log").write_text(log)
-    (place / "end.json").write_text(json.dumps({"outcome": "failed", "code": 1, "ended": now(), **end}))
-    failure = runs.json("show", "demo")["failure"]
-    assert failure["cause"].startswith(cause) and failure["where"] == str(place / "driver.log")
-    assert failure["cause"].splitlines()[1:] == ([] if not log else log.splitlines())
-    if "vendor" in log:
-        assert "vendor: no luck today" in runs("show", "demo").stdout
 
 
 # -- attempts ------------------------------------------------------------------------------------------

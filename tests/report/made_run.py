@@ -92,7 +92,7 @@ def made_attempt(
         for step in steps:
             writer.write(step, metrics(step), _BEGUN + step)
     for alarm in alarms:
-        attempt.add_alarm({"cause": "", "place": "", "hint": "", "fatal": False, **alarm})
+        attempt.add_alarm({"count": 1, **alarm})
     node = {"host": "node-a", "ip": "10.0.0.1", "tree": TREE, "packages": {"torch": "2.13.0"}}
     node |= {"stack": {"cann": "8.2.RC1"}, "problems": ["no route"]}
     attempt.nodes.write_text(json.dumps({"nodes": [node]}))
@@ -137,6 +137,7 @@ def write_samples(record: RunRecord, step: int, rows: Sequence[Mapping[str, obje
 def alarm(message: str, kind: str = "nan") -> dict[str, object]:
     """Return an alarm as `Watch` raises it, at the time of the step that it names."""
     found = re.match(r"Step (\d+):", message)
-    place = {"time": _BEGUN + int(found[1]) + 0.5} if found else {}
+    step = int(found[1]) if found else None
+    place = {} if step is None else {"time": _BEGUN + step + 0.5}
     words = {"kind": kind, "message": message, "cause": f"cause of {message}", "place": "actor/entropy"}
-    return {**words, "hint": "", "fatal": False, **place}
+    return {**words, "hint": "", "fatal": False, "step": step, **place}

@@ -3,7 +3,8 @@
 steps=N    print N steps' metrics          forever    then wait for a signal
 deaf       the driver ends by no signal     worker     start one that ends by SIGTERM
 stubborn   start one that ignores SIGTERM   daemon     start one in a session of its own
-raise, full  end by an exception, of a full disk   tells=PID  with forever: send SIGTERM there once interrupted
+raise, full, odd  end by an exception, of a full disk, without one
+tells=PID  with forever: send SIGTERM there once interrupted
 gate       wait for the file FOLDER/go before the first step
 no-ray=N   the first N starts end as one of Ray that failed; ray-then  the next fails after Ray is up
 logs=N     leave N workers' logs in Ray's folder, as Ray does
@@ -117,6 +118,9 @@ def main() -> None:
     announce(folder, "driver")
     if "raise" in options:
         raise ValueError("batch sizes differ")
+    if "odd" in options:
+        print("vendor: no luck today")
+        sys.exit(3)
     if "full" in options:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     if "forever" in options:

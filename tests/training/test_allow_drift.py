@@ -14,7 +14,6 @@ import pytest
 
 from npu_rl.common.errors import UsageError, WorkspaceError
 from npu_rl.rehearsal.rehearsal_report import RehearsalReport
-from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.run.allow_drift import AllowedDrift, allowed_drift, drift_digest, parse_reason
 from npu_rl.workspace.folder import file_check
 from npu_rl.workspace.folder.receipt import read_receipt
@@ -112,17 +111,9 @@ def test_a_change_that_a_quick_look_misses_is_refused(workspace: WorkspacePaths,
     assert FILE in done.stderr and "--allow-drift REASON" in done.stderr
 
 
-
-
 # -- where it is shown ----------------------------------------------------------------------------------
 
 DRIFT = AllowedDrift("a print in the reward", {"code/a.py": "modified"}, b"diff --git ...\n")
-
-
-
-
-
-
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a run's processes are found through /proc")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from multiprocessing.queues import SimpleQueue
@@ -12,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.cli.show import STARTS_OVER
 from npu_rl.common.errors import NpuRlError
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.training.monitor.screen import PlainScreen
@@ -23,7 +21,6 @@ from npu_rl.training.run.prepare import Prepared
 from npu_rl.training.run.train import train
 from tests.code_trees import lay
 from tests.own_trainer import TREE, write_recipe
-from tests.support import clean_env, run_program
 from tests.training.fake_run import FakeRun
 from tests.training.processes import FORKS
 
@@ -103,12 +100,6 @@ def test_on_devices_the_second_is_refused(folder: Path) -> None:
     assert begin_run(second, screen).record.name == "own-2"
 
 
-
-
-
-
-
-
 def test_a_claim_ends_with_the_first_attempt(tmp_path: Path) -> None:
     record = RunRecord.create(tmp_path, "demo", {}, claimed=True)
     seen = RunRecord.load(tmp_path, "demo")
@@ -120,7 +111,3 @@ def test_a_claim_ends_with_the_first_attempt(tmp_path: Path) -> None:
     attempt.end("done", 0)
     assert not seen.is_locked
     record.begin_attempt(["driver"], {}, {}, "schema: 1\n").end("done", 0)
-
-
-
-

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from npu_rl.common.errors import RecipeError
 from npu_rl.recipes.judgement.judge import AssembledTree, judge
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.recipes.recipe.trainer_command import Command, Folders, render
@@ -70,10 +69,6 @@ def test_check_finds_the_folder_that_a_recipe_has_to_name(code: Path) -> None:
     named = ["trainer.config=ppo_megatron_trainer", "trainer.config_path=verl/trainer/config"]
     assert trainer_findings(code, *named) == []
     assert trainer_findings(code, "trainer.config=dapo_trainer") == []
-
-
-
-
 
 
 def test_the_search_path_is_npu_rls(code: Path) -> None:

@@ -106,8 +106,6 @@ def environ(pid: int) -> dict[str, str]:
     return dict(line.split("=", 1) for line in raw if "=" in line)
 
 
-
-
 def test_a_cluster_of_gpus_by_name_under_the_next_free_name(
     quickstart_workspace: Path, tmp_path: Path
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from npu_rl.recipes.recipe.load_recipe import LoadedRecipe, load_recipe
 from npu_rl.training.record.free_name import with_free_name
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.record.saved_checkpoints.checkpoint_folders import LATEST
-from npu_rl.training.run.train import RunStopped
 
 
 def named(runs: Path, *overrides: str, recipe: str = "quickstart") -> tuple[LoadedRecipe, list[str]]:

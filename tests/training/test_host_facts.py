@@ -25,7 +25,15 @@ def test_devices_memory_and_system_are_read_below_a_folder(tmp_path: Path) -> No
     assert (found["npus"], found["memory_limit"], found["distribution"]) == (0, None, None)
     assert json.loads(json.dumps(found)) == found
     (tmp_path / "dev").mkdir()
-    for name in ("davinci0", "davinci15", "davinci_manager", "xdavinci1", "davinci1x", "nvidia0", "nvidiactl"):
+    for name in (
+        "davinci0",
+        "davinci15",
+        "davinci_manager",
+        "xdavinci1",
+        "davinci1x",
+        "nvidia0",
+        "nvidiactl",
+    ):
         (tmp_path / "dev" / name).touch()
     assert [devices(kind, tmp_path) for kind in ("npu", "cuda", "cpu")] == [2, 1, 0]
     (tmp_path / "etc").mkdir()
@@ -36,7 +44,11 @@ def test_devices_memory_and_system_are_read_below_a_folder(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("file", "text", "limit"),
     [
-        ("memory/memory.limit_in_bytes", "9223372036854771712\n", None),  # how version 1 writes that there is none
+        (
+            "memory/memory.limit_in_bytes",
+            "9223372036854771712\n",
+            None,
+        ),  # how version 1 writes that there is none
         ("memory.max", "max\n", None),
         ("memory.max", "4096\n", 4096),
     ],

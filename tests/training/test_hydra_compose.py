@@ -11,9 +11,8 @@ import pytest
 
 from npu_rl.common.errors import HostError, RecipeError
 from npu_rl.recipes.recipe.trainer_command import argument
-from npu_rl.recipes.recipe.trainer_settings import flatten_mappings, list_settings
 from npu_rl.training.run.hydra_compose import ComposedConfig, compose
-from tests.code_trees import VERL, known_keys, lay, recipe
+from tests.code_trees import VERL, lay
 
 REFERENCES = (
     "a: ${b.c}\nb: {c: 3, d: '${nowhere.x}', e: '${oc.env:NPU_RL_SURELY_UNSET}', f: ['${a}', 1], g: '???'}\n"

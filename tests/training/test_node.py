@@ -20,7 +20,6 @@ from npu_rl.common.python_roots import INJECTED
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.training.record.attempt import Attempt
 from npu_rl.training.record.lost_nodes import lost_nodes
-from npu_rl.training.run.node_reports import refusal
 from npu_rl.training.run.ray_start import ray_needs
 
 
@@ -109,18 +108,6 @@ def test_long_logs_are_cut_so_that_short_ones_come_whole(node: ModuleType, tmp_p
     assert taken["worker-1-0a-7.out"] == b"xlast"
     assert taken["worker-2-0a-8.err"].startswith(b"[npu-rl: 4000 bytes before this are left out]\n")
     assert all(data.endswith(b"last") for data in taken.values())
-
-
-
-
-def test_a_refusal_that_a_node_wrote_cannot_steer_the_terminal(tmp_path: Path) -> None:
-    told = {"what": "1 of 2 nodes", "where": "h\x1b]0;x\x07", "why": ["odd"], "hint": None}
-    (tmp_path / "nodes.json").write_text(json.dumps({"refused": told}))
-    found = refusal(Attempt(tmp_path, 1))
-    assert found is not None and found.exit_code == 3 and "\x1b" not in str(found)
-    for text in ("[]", "{", "", '{"refused": 7}', "\xff"):
-        (tmp_path / "nodes.json").write_text(text, encoding="latin-1")
-        assert refusal(Attempt(tmp_path, 1)) is None
 
 
 # -- hosts that are not as the others
@@ -226,8 +213,6 @@ def test_each_node_gets_the_id_of_its_environment_and_the_odd_one_is_named_with_
     assert "another environment than most nodes: tree" in " ".join(
         nodes._compare_hosts(rays, listed, listed[0], (0.0, 1e12))
     )
-
-
 
 
 # -- a cluster that lacks something, or has lost some ----------------------------------------------------------------

@@ -19,7 +19,7 @@ from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.training.monitor.hang_alarm import report_of
 from npu_rl.training.record.attempt import Attempt
 from npu_rl.training.record.lost_nodes import lost_nodes
-from npu_rl.training.run.node_reports import fetch_worker_logs, refusal
+from npu_rl.training.run.node_reports import fetch_worker_logs
 from npu_rl.training.run.ray_start import ray_needs
 from tests.training.processes import new_id, wait_for
 from tests.training.ray_cluster import RayCluster, free_port
@@ -156,8 +156,6 @@ def test_the_record_says_what_each_node_had(run: Run) -> None:
     assert {(node["prefix"], node["packages"]["ray"]) for node in nodes} == {(sys.prefix, "2.42.1")}
 
 
-
-
 def test_logs_come_back_from_the_nodes_and_only_this_jobs(
     run: Run, tmp_path: Path, cluster: RayCluster
 ) -> None:
@@ -180,8 +178,7 @@ def test_a_cluster_that_is_not_there(run: Run) -> None:
     done = run.drive()
     assert done.returncode == 3
     assert f"No Ray head answers at {run.address}" in done.stderr and "cluster.address" in done.stderr
-    refused = refusal(Attempt(run.record, 1))
-    assert refused is not None and refused.exit_code == 3 and refused.where == "cluster.address"
+    assert run.nodes["refused"]["where"] == "cluster.address"
     (run.record / "nodes.json").write_text('{"job": "01000000", "nodes": []}')
     gone = {**os.environ, "NPU_RL_RAY": json.dumps({"address": run.address})}
     fetch_worker_logs(Attempt(run.record, 1), sys.executable, gone)

@@ -16,7 +16,6 @@ from npu_rl.common.yaml_documents.finding import Severity
 from npu_rl.recipes.judgement.judge import AssembledTree, judge
 from npu_rl.recipes.judgement.refused_recipe import RefusedRecipe
 from npu_rl.recipes.recipe.load_recipe import load_recipe
-from npu_rl.recipes.trainer_code import compose_config
 from npu_rl.training.run import prepare as prepare_module
 from npu_rl.training.run.prepare import prepare
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
@@ -137,5 +136,3 @@ def test_a_rehearsal_counts_what_refuses_it(quickstart_workspace: Path) -> None:
         for line in lines
     )
     assert any("[unknown-key]" in line and "not for" not in line for line in lines)
-
-

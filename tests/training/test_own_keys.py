@@ -13,11 +13,9 @@ import pytest
 import yaml
 
 from npu_rl.common.errors import NpuRlError
-from npu_rl.common.yaml_documents.document_kind import InvalidRecipe
 from npu_rl.recipes.judgement import trainer_probe
 from npu_rl.recipes.judgement.judge import AssembledTree, judge
 from npu_rl.recipes.recipe.load_recipe import load_recipe
-from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.run import begin_run, train
 from npu_rl.training.run.prepare import compose
 from npu_rl.training.run.recorded_facts import run_facts
@@ -98,10 +96,6 @@ def test_an_alarm_names_the_metric_that_the_log_has(fake: FakeRun) -> None:
     assert "WARNING: Step 2: grpo/score/mean is nan" in shown
 
 
-
-
-
-
 def test_without_the_keys_of_checkpoints_it_is_said_that_a_run_can_not_go_on(fake: FakeRun) -> None:
     prepared = fake.prepared([], ["trainer.keys.checkpoint.load=null"])
     record = begin_run.new_record(prepared, fake.runs, "demo", run_facts(prepared))
@@ -172,4 +166,3 @@ class TestATrainerWithoutHydra:
         tree = AssembledTree(code, "quickstart")
         judgement = judge(loaded, tree, find_python=lambda: sys.executable, root=fake.root)
         assert "the trainer refuses it: 5 (own/check.py:2)" in str(judgement.errors[0])
-

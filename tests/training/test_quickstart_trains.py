@@ -284,8 +284,6 @@ def test_a_healthy_rehearsal_says_what_was_real(
     )
 
 
-
-
 def test_importing_the_stack_in_its_own_folder_leaves_nothing_there(
     quickstart_workspace: Path, env: dict[str, str], tmp_path: Path
 ) -> None:

@@ -66,8 +66,6 @@ def resumed(
     return begin_run.resumed_record(prepared, fake.runs, config or {}, notify)
 
 
-
-
 def test_a_resumed_run_has_its_last_attempts_overrides_and_what_changed_is_said(fake: FakeRun) -> None:
     fake.train(["steps=2"], ["checkpoint.every=2", "optimizer.lr=2e-3"], steps=2)
     saved(RunRecord.load(fake.runs, "demo"), 2)
@@ -81,7 +79,7 @@ def test_a_resumed_run_has_its_last_attempts_overrides_and_what_changed_is_said(
     with pytest.raises(RunFailed):  # after 3 of 9 steps
         fake.train(["steps=3"], ["optimizer.lr=9e-3"], steps=9, resume=True)
     stopped = str(RunStopped(signal.SIGINT, RunRecord.load(fake.runs, "demo"), same.recipe))
-    command = "npu-rl train quickstart steps=9 name=demo reward.goal=null optimizer.lr=9e-3 --resume"
+    command = "npu-rl train quickstart steps=9 reward.goal=null optimizer.lr=9e-3 name=demo --resume"
     assert f"its checkpoint of step 2: {command} --workspace {fake.root}" in stopped
 
 
@@ -143,10 +141,6 @@ def test_a_run_that_has_done_its_steps(fake: FakeRun) -> None:
     with pytest.raises(NpuRlError, match="has done its 5 steps") as caught:
         resumed(fake, prepared)
     assert "steps=N with N above 5" in str(caught.value)
-
-
-
-
 
 
 @pytest.mark.parametrize("name", OF_ONE_RANK)

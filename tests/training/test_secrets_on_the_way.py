@@ -13,7 +13,6 @@ import pytest
 
 from npu_rl.common.masking import Secrets
 from npu_rl.training.run.dry_run import export_line, quote_argument
-from tests.in_process import run_here
 from tests.support import clean_env, run_cli
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
@@ -47,10 +46,6 @@ def test_a_script_takes_a_secret_from_the_shell_or_ends(shell: str) -> None:
         less = {name: value for name, value in given.items() if name != missing}
         done = subprocess.run([shell, "-c", script], env=less, capture_output=True, text=True, check=False)
         assert done.returncode != 0 and missing in done.stderr and "set this variable" in done.stderr
-
-
-
-
 
 
 @pytest.mark.pypi

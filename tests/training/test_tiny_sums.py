@@ -127,7 +127,3 @@ def test_each_part_that_is_lost_shows_five_times_as_much_as_rounding(made: Path)
             effects[part] = float((probabilities(rollout, replaced) - expected).abs().mean()) / clean
     worst = sorted(effects.items(), key=lambda pair: pair[1])[:3]
     assert len(effects) == 55 and min(effects.values()) > 5, worst
-
-
-
-

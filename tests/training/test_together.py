@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import stat
 import sys
 from pathlib import Path
 
 import pytest
 
-from npu_rl.common.errors import HostError
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.rehearsal.scale_recipe import scale_recipe
 from npu_rl.training.browse.run_page import RunPage
@@ -37,11 +34,11 @@ def test_a_run_that_ends_well(tmp_path: Path) -> None:
     (attempt,) = record.attempts
     assert (attempt.outcome, attempt.code) == ("done", 0)
     assert rewards(record.curve()) == rewards(trained.points)
-    assert sorted(path.name for path in attempt.workers.iterdir()) == [
+    assert sorted(path.name for path in (attempt.folder / "workers").iterdir()) == [
         "worker-0000-01000000-0.out",
         "worker-0001-01000000-1.out",
     ]
-    assert not attempt.alarms.exists()
+    assert attempt.alarms == []
     assert left_of(record.folder) == []
 
 
@@ -49,11 +46,19 @@ def test_a_run_that_fails_says_why_and_leaves_no_process(tmp_path: Path) -> None
     with pytest.raises(RunFailed, match="exit status 1") as caught:
         FakeRun(tmp_path).train(["steps=2", "raise"])
     assert "ValueError: batch sizes differ" in str(caught.value)
+    failure = RunPage(recorded_run(tmp_path / "runs", "demo")).failure
+    assert failure is not None and "batch sizes differ\nraised at" in failure.cause
     assert [point.step for point in caught.value.points] == [1, 2]
     record = RunRecord.load(tmp_path / "runs", "demo")
     (attempt,) = record.attempts
     assert (attempt.outcome, attempt.code) == ("failed", 1)
     assert left_of(record.folder) == []
+
+
+def test_a_failure_that_nothing_explains_has_the_end_of_the_log(tmp_path: Path) -> None:
+    with pytest.raises(RunFailed, match="exit status 3") as caught:
+        FakeRun(tmp_path).train(["steps=1", "odd"], steps=2)
+    assert "vendor: no luck today" in str(caught.value) and "driver.log" in str(caught.value.where)
 
 
 def ended(place: Path) -> tuple[object, object]:
@@ -101,8 +106,6 @@ def test_a_trainer_that_ends_early_has_failed_and_can_go_on(tmp_path: Path) -> N
     assert page.failure.cause.startswith("The trainer ended by itself after step 3 of 5")
     assert any("--resume" in line for line in page.next)
     assert not any("weights export" in line for line in page.next)
-
-
 
 
 def test_the_record_has_the_recipe_that_ran(tmp_path: Path) -> None:
@@ -157,5 +160,3 @@ def test_no_secret_stands_in_any_file_of_the_record_and_the_trainer_gets_them(
     composed = json.loads((folder / "attempts/1/composed.json").read_text())
     assert composed == {"trainer": {"project_name": "https://***@h/x"}}
     assert len(trained.points) == 5
-
-

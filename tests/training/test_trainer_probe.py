@@ -14,7 +14,6 @@ from npu_rl.common.yaml_documents.finding import Finding, Severity
 from npu_rl.recipes.judgement import trainer_probe
 from npu_rl.recipes.judgement.judge import AssembledTree, Judgement, judge
 from npu_rl.recipes.recipe.load_recipe import load_recipe
-from npu_rl.recipes.recipe.trainer_settings import Setting
 from tests import hydra_in_process
 from tests.code_trees import archive, lay
 from tests.own_trainer import TREE, write_recipe
@@ -109,10 +108,6 @@ def test_an_interpreter_that_can_not_is_named_with_what_to_do(
     assert "npu-rl setup --python PATH" in judgement.unchecked[VALUES]
 
 
-
-
-
-
 def test_it_is_not_run_where_a_key_is_invalid_or_no_function_is_named(code: Path, tmp_path: Path) -> None:
     python = script(tmp_path, f"touch {tmp_path}/ran")
     assert not judged(code, "overrides.nothing.x=1", python=python).ok
@@ -193,8 +188,6 @@ def test_vllms_arguments_are_judged_by_their_dataclass(
     with pytest.raises(ValueError, match=accepted) if accepted else nullcontext():
         for _, check, *values in checks:
             check(*values)
-
-
 
 
 # Of the misspelt values that a static reader refused, those that only a rollout's engine or a worker refuses are left.

@@ -27,8 +27,6 @@ def test_an_interpreter_is_read_outside_of_trees(tmp_path: Path, monkeypatch: py
     assert "laid-only" not in found.packages
 
 
-
-
 def test_all_missing_packages_are_named_at_once() -> None:
     with pytest.raises(HostError) as caught:
         require_packages(

@@ -14,13 +14,11 @@ from npu_rl.training.browse.attempt_changes import AttemptChanges, attempt_chang
 from npu_rl.training.browse.next_commands import next_commands
 from npu_rl.training.browse.rehearsal_failures import rehearsal_failures
 from npu_rl.training.browse.run_rows import run_row, steps_text
-from npu_rl.training.monitor.explain_failure import explain, last_lines
 from npu_rl.training.monitor.metrics import phase_seconds, rewards, seconds, throughput
 from npu_rl.training.monitor.plot import final_curve
 from npu_rl.training.monitor.screen import clock
 from npu_rl.training.record.attempt import now
-from npu_rl.training.record.lost_nodes import lost_nodes, lost_nodes_hint
-from npu_rl.training.record.recorded_attempt import RecordedAlarm, RecordedAttempt
+from npu_rl.training.record.recorded_attempt import RecordedAlarm
 from npu_rl.training.record.recorded_run import RecordedRun
 from npu_rl.training.record.rehearsal_end import rehearsal_error
 
@@ -32,7 +30,7 @@ _WRAPPED = TextWrapper(100, break_long_words=False, break_on_hyphens=False)
 
 @dataclass(frozen=True)
 class FailureCause:
-    """The cause of an attempt's failure, as far as its logs show it."""
+    """The cause of a run's failure."""
 
     cause: str
     where: str
@@ -72,20 +70,15 @@ class RunPage:
 
     @cached_property
     def failure(self) -> FailureCause | None:
-        """Cause of the last attempt's failure; None if it didn't fail, or its logs don't show the cause."""
-        last, failures = self.run.last, rehearsal_failures(self.run.verdict)
-        if self.run.state != "failed":
+        """Cause of the failure, as its npu-rl recorded it; None if the run didn't fail."""
+        run = self.run
+        if run.state != "failed":
             return None
-        error = {} if self.run.verdict else rehearsal_error(self.run.folder)
-        if error:
-            return _refusal(error)
-        if failures:  # which name what the log shows in many lines
-            return FailureCause("\n".join(failures), str(self.run.folder / "rehearsal.json"), "")
-        return (
-            None
-            if last is None or last.outcome == "done"
-            else _failure_of(last, one_machine=self.run.nodes == 1)
-        )
+        failures = rehearsal_failures(run.verdict)
+        if failures:
+            return FailureCause("\n".join(failures), str(run.folder / "rehearsal.json"), "")
+        error = ({} if run.verdict else rehearsal_error(run.folder)) or (run.last.error if run.last else {})
+        return _recorded_cause(error) if error else None
 
     @cached_property
     def causes(self) -> list[tuple[RecordedAlarm, RecordedAlarm, int]]:
@@ -224,45 +217,10 @@ class RunPage:
 # -- words -------------------------------------------------------------------------------------------------
 
 
-def _refusal(error: Mapping[str, Any]) -> FailureCause:
+def _recorded_cause(error: Mapping[str, Any]) -> FailureCause:
     """Return the cause in a recorded error (what, where, why, hint)."""
     what, where, why, hint = (str(error.get(key, "")) for key in ("what", "where", "why", "hint"))
     return FailureCause(f"{what}. {why}".strip(), where, hint)
-
-
-def _failure_of(last: RecordedAttempt, *, one_machine: bool) -> FailureCause | None:
-    told = last.refused or last.error
-    if told:
-        return _refusal(told)
-    lost = lost_nodes(last.folder)
-    if lost:
-        cause = f"{counted(len(lost), 'node')} left the Ray cluster:\n" + "\n".join(lost)
-        return FailureCause(cause, str(last.driver_log), lost_nodes_hint(one_machine=one_machine))
-    logs = [last.driver_log, *sorted((last.folder / "workers").rglob("*.err"))]
-    found = explain(logs, 1 if last.driver_code is None else last.driver_code, one_machine=one_machine)
-    if found is None:
-        return _unexplained(last)
-    return FailureCause(found.cause, f"{found.file}:{found.line}", found.hint)
-
-
-def _unexplained(last: RecordedAttempt) -> FailureCause:
-    """Return the end of the driver's own log, of a failure that neither the record nor a known symptom explains."""
-    lines = last_lines(last.driver_log)
-    if not lines:
-        return FailureCause(f"{_status(last)}, and logged nothing.", str(last.driver_log), "")
-    cause = "\n".join((f"{_status(last)}, with no error that npu-rl knows. Its last lines:", *lines))
-    return FailureCause(cause, str(last.driver_log), "Read the log upwards from its end.")
-
-
-def _status(last: RecordedAttempt) -> str:
-    code = last.driver_code
-    if code is None:
-        return (
-            "npu-rl ended the attempt before the trainer did"
-            if last.started_driver
-            else "The trainer was not started"
-        )
-    return f"The trainer ended with {f'signal {-code}' if code < 0 else f'exit status {code}'}"
 
 
 def _labelled(indent: int, **texts: str) -> Iterator[str]:
@@ -281,10 +239,9 @@ def _alarm_place(alarm: RecordedAlarm) -> str:
 
 def _attempt_words(one: AttemptChanges, run: RecordedRun) -> Iterator[str]:
     attempt = one.attempt
-    live = run.is_running and attempt is run.last
     yield from (str(attempt.number), run.state if attempt.outcome is None else one.outcome, one.steps_text)
     yield now(attempt.started)
-    yield clock(attempt.seconds(run.read_at)) if live or attempt.ended is not None else ""
+    yield clock(run.seconds_of(attempt))
     hosts = [str(node.get("host", "?")) for node in attempt.nodes] or [str(attempt.host.get("hostname", ""))]
     more = f" and {len(hosts) - 4} more" if len(hosts) > 4 else ""
     yield f"on {', '.join(hosts[:4])}{more}" if hosts[0] else ""

@@ -5,12 +5,10 @@ from __future__ import annotations
 import calendar
 import contextlib
 import json
-import re
 import shlex
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
 from pathlib import Path
 from signal import Signals
 from typing import Any
@@ -23,8 +21,7 @@ from npu_rl.common.process import start_mark
 from npu_rl.training.record.record_masking import mask_files
 
 LARGEST_RECIPE = 4 << 20  # bytes
-_DRIVER = "driver.json"
-_NUMBER = re.compile(r"[1-9][0-9]{0,8}")
+DRIVER = "driver.json"
 OUTCOMES = ("done", "failed", "stopped")
 
 
@@ -54,15 +51,34 @@ class Started:
         return self.started is not None and start_mark(self.pid) == self.started
 
 
+class AttemptFolder:
+    """The files of an attempt that its runner writes, and others read."""
+
+    folder: Path
+
+    @property
+    def driver_log(self) -> Path:
+        """Output of the driver."""
+        return self.folder / "driver.log"
+
+    @property
+    def metrics(self) -> Path:
+        """Metrics, one JSON line per step."""
+        return self.folder / "metrics.jsonl"
+
+    @property
+    def usage(self) -> Path:
+        """Folder where patches record their use."""
+        return self.folder / "usage"
+
+
 @dataclass
-class Attempt:
-    """One attempt of a run; `outcome` is None while it is running."""
+class Attempt(AttemptFolder):
+    """An attempt that this command runs; `outcome` is None until its end."""
 
     folder: Path
     number: int
     outcome: str | None = None
-    code: int | None = None
-    driver_code: int | None = None
     secrets: Secrets = field(default=Secrets(), repr=False, compare=False)
     _run_lock: contextlib.ExitStack = field(default_factory=contextlib.ExitStack, repr=False, compare=False)
 
@@ -71,39 +87,9 @@ class Attempt:
         """Its run as an argument of `npu-rl runs`, by its folder: from another shell the name may lead elsewhere."""
         return shlex.quote(str(self.folder.parents[1]))
 
-    @property
-    def driver_log(self) -> Path:
-        """Output of the driver."""
-        return self.folder / "driver.log"
-
-    @cached_property
-    def begun(self) -> dict[str, Any]:
-        """What its start recorded: command, time, npu-rl's process, recipe, overrides and goal.
-
-        Raises:
-            NpuRlError: If that is missing or damaged.
-        """
-        return read_object(self.folder / "command.json")
-
-    @property
-    def host_name(self) -> str:
-        """Name of the host where npu-rl ran it. Raises NpuRlError if that is missing or damaged."""
-        return str(read_object(self.folder / "host.json").get("hostname"))
-
-    @property
-    def npu_rl_process(self) -> Started:
-        """The npu-rl that began it. Raises NpuRlError if its record is damaged."""
-        return Started.of(self.begun.get("npu_rl"), self.folder / "command.json")
-
-    @property
-    def driver(self) -> Started | None:
-        """Its driver; None if none was started. Raises NpuRlError if its record is damaged."""
-        path = self.folder / _DRIVER
-        return Started.of(read_object(path), path) if path.exists() else None
-
     def record_driver(self, pid: int) -> None:
         """Record the driver's process id and start, which identify it."""
-        write_json(self.folder / _DRIVER, asdict(Started.now(pid)))
+        write_json(self.folder / DRIVER, asdict(Started.now(pid)))
 
     @property
     def workers(self) -> Path:
@@ -121,19 +107,9 @@ class Attempt:
         return self.folder / "lost-nodes.json"
 
     @property
-    def metrics(self) -> Path:
-        """Metrics, one JSON line per step."""
-        return self.folder / "metrics.jsonl"
-
-    @property
     def stacks(self) -> Path:
         """Folder of the stacks that were collected when the run hung."""
         return self.folder / "stacks"
-
-    @property
-    def usage(self) -> Path:
-        """Folder where patches record their use."""
-        return self.folder / "usage"
 
     @property
     def alarms(self) -> Path:
@@ -188,7 +164,7 @@ class Attempt:
             raise ValueError(f"{outcome!r} is not one of {', '.join(OUTCOMES)}")
         try:
             if self.outcome is None:
-                self.outcome, self.code, self.driver_code = outcome, code, driver_code
+                self.outcome = outcome
                 ended = {"outcome": outcome, "code": code, "driver_code": driver_code}
                 name = {} if signal is None else {"signal": Signals(signal).name}
                 why = {} if error is None else {"error": recorded_error(error, self.secrets)}
@@ -204,20 +180,9 @@ class Attempt:
         path = self.folder / "end.json"
         changed: dict[str, Any] = {"code": error.exit_code}
         if self.outcome in ("done", "failed"):
+            self.outcome = "failed"
             changed |= {"outcome": "failed", "error": recorded_error(error, self.secrets)}
-        self.outcome, self.code = changed.get("outcome", self.outcome), error.exit_code
         write_json(path, {**read_json(path), **changed})
-
-
-def attempts_in(folder: Path) -> list[Attempt]:
-    """Return the attempts on disk, in order. Raises NpuRlError if the end of one is damaged."""
-    numbers = sorted(int(p.name) for p in (folder / "attempts").glob("[1-9]*") if _NUMBER.fullmatch(p.name))
-    return [_attempt(folder / "attempts" / str(number), number) for number in numbers]
-
-
-def _attempt(folder: Path, number: int) -> Attempt:
-    end = read_object(folder / "end.json", optional=True)
-    return Attempt(folder, number, end.get("outcome"), end.get("code"), end.get("driver_code"))
 
 
 def read_object(path: Path, *, optional: bool = False) -> dict[str, Any]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,18 @@ from typing import Any
 from npu_rl.common.bounded import NO_FILE, parse_json, parse_yaml, read_file
 from npu_rl.common.yaml_documents.file_digests import BUNDLED
 from npu_rl.training.monitor.metrics import Point, read_metrics
-from npu_rl.training.record.attempt import LARGEST_RECIPE, damaged, read_object, seconds_of
+from npu_rl.training.record.attempt import (
+    DRIVER,
+    LARGEST_RECIPE,
+    AttemptFolder,
+    Started,
+    damaged,
+    read_object,
+    seconds_of,
+)
 
 _LARGEST_ALARMS = 16 << 20  # bytes
+_NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 
 
 @dataclass(frozen=True)
@@ -22,7 +31,7 @@ class RecordedAlarm:
     """An alarm of an attempt.
 
     Attributes:
-        step: The last step that was logged before it; None before the first.
+        step: The step that it is about; None before the first.
         time: Seconds since the epoch.
         count: How often the attempt had raised it for this cause, with this time.
     """
@@ -37,10 +46,6 @@ class RecordedAlarm:
     hint: str
     fatal: bool
     count: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the alarm as documented in docs/json.md."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -99,7 +104,7 @@ class RecordedRecipe:
 
 
 @dataclass(frozen=True)
-class RecordedAttempt:
+class RecordedAttempt(AttemptFolder):
     """One attempt: what it ran, its host and outcome.
 
     Attributes:
@@ -118,11 +123,6 @@ class RecordedAttempt:
     def recipe(self) -> RecordedRecipe:
         """What it ran."""
         return RecordedRecipe(self.begun)
-
-    @property
-    def driver_log(self) -> Path:
-        """Output of the driver."""
-        return self.folder / "driver.log"
 
     @property
     def started(self) -> float:
@@ -145,11 +145,6 @@ class RecordedAttempt:
         return self.end.get("code")
 
     @property
-    def driver_code(self) -> int | None:
-        """The driver's exit status."""
-        return self.end.get("driver_code")
-
-    @property
     def signal(self) -> str | None:
         """The signal that npu-rl received, such as SIGTERM."""
         return self.end.get("signal")
@@ -160,19 +155,20 @@ class RecordedAttempt:
         return dict(self.end.get("error", {}))
 
     @property
-    def command(self) -> tuple[str, ...]:
-        """The driver's words, with secrets masked."""
-        return tuple(self.begun["command"])
-
-    @property
     def unproven(self) -> str | None:
         """The user's reason for running code that differs from the lock; None for proven code."""
         return self.begun["drift"]["reason"] if "drift" in self.begun else None
 
     @property
-    def started_driver(self) -> bool:
-        """Return whether the trainer was started."""
-        return (self.folder / "driver.json").exists()
+    def npu_rl_process(self) -> Started:
+        """The npu-rl that began it. Raises NpuRlError if its record is damaged."""
+        return Started.of(self.begun.get("npu_rl"), self.folder / "command.json")
+
+    @property
+    def driver(self) -> Started | None:
+        """Its driver; None if none was started. Raises NpuRlError if its record is damaged."""
+        path = self.folder / DRIVER
+        return Started.of(read_object(path), path) if path.exists() else None
 
     @cached_property
     def _nodes_report(self) -> dict[str, Any]:
@@ -191,11 +187,10 @@ class RecordedAttempt:
     @cached_property
     def points(self) -> list[Point]:
         """The attempt's metrics in order, including steps that a later attempt repeated."""
-        path = self.folder / "metrics.jsonl"
         try:
-            return read_metrics(path)
+            return read_metrics(self.metrics)
         except OSError as error:
-            raise damaged(path, error) from error
+            raise damaged(self.metrics, error) from error
 
     @cached_property
     def recipe_text(self) -> str:
@@ -230,17 +225,13 @@ class RecordedAttempt:
         """The attempt's alarms in order."""
         return list(_alarms(self))
 
-    def seconds(self, now: float) -> float:
-        """Return the attempt's duration so far in seconds."""
-        return max((now if self.ended is None else self.ended) - self.started, 0.0)
-
 
 def recorded_attempt(folder: Path) -> RecordedAttempt:
     """Read a recorded attempt. Raises NpuRlError if a file that each attempt has is missing or damaged."""
     begun, end = read_object(folder / "command.json"), read_object(folder / "end.json", optional=True)
     found = RecordedAttempt(folder, int(folder.name), begun, end, read_object(folder / "host.json"))
     for name, read in (
-        ("command.json", lambda: (found.started, found.command, found.recipe.files, found.unproven)),
+        ("command.json", lambda: (found.started, begun["command"], found.recipe.files, found.unproven)),
         ("end.json", lambda: end and (found.ended, end["outcome"])),
     ):
         try:
@@ -248,6 +239,12 @@ def recorded_attempt(folder: Path) -> RecordedAttempt:
         except (KeyError, TypeError, ValueError) as error:
             raise damaged(folder / name, f"Invalid or missing: {error}") from error
     return found
+
+
+def recorded_attempts(run: Path) -> list[RecordedAttempt]:
+    """Return the attempts of a run's folder, in order. Raises NpuRlError if one is damaged."""
+    numbers = sorted(int(path.name) for path in run.glob("attempts/[1-9]*") if _NUMBER.fullmatch(path.name))
+    return [recorded_attempt(run / "attempts" / str(number)) for number in numbers]
 
 
 def _alarms(attempt: RecordedAttempt) -> Iterator[RecordedAlarm]:
@@ -258,31 +255,10 @@ def _alarms(attempt: RecordedAttempt) -> Iterator[RecordedAlarm]:
         if isinstance(error, OSError) and error.errno in NO_FILE:
             return
         raise damaged(path, error) from error
-    counts: Counter[tuple[str, str]] = Counter()
     for line in lines:
         if not line.endswith(b"\n"):
             return  # its writer was killed in the middle of the line
         try:
-            yield _alarm(attempt, parse_json(line), counts)
-        except (KeyError, TypeError, ValueError) as error:
+            yield RecordedAlarm(attempt=attempt.number, **parse_json(line))
+        except (TypeError, ValueError) as error:
             raise damaged(path, error) from error
-
-
-def _alarm(
-    attempt: RecordedAttempt, data: Mapping[str, Any], counts: Counter[tuple[str, str]]
-) -> RecordedAlarm:
-    text = {name: str(data[name]) for name in ("kind", "message", "cause", "place", "hint")}
-    counts[text["kind"], text["cause"]] += 1
-    when = float(data["time"])
-    step = data.get("step")
-    if step is None:
-        before = [point.step for point in attempt.points if point.time <= when + 0.002]  # both are rounded
-        step = before[-1] if before else None
-    return RecordedAlarm(
-        attempt.number,
-        None if step is None else int(step),
-        when,
-        **text,
-        fatal=data["fatal"] is True,
-        count=counts[text["kind"], text["cause"]],
-    )

@@ -5,6 +5,7 @@ A damaged file is an error for its run, with the file as the place.
 
 from __future__ import annotations
 
+import os
 import shlex
 import time
 from collections.abc import Mapping, Sequence
@@ -14,15 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from npu_rl.common.bounded import NO_FILE
+from npu_rl.common.environment_variables import RUNS
 from npu_rl.common.errors import NpuRlError
-from npu_rl.training.monitor.metrics import Point, curve, rewards, seconds
+from npu_rl.common.masking import MASK
+from npu_rl.common.user_path import user_path
+from npu_rl.training.monitor.metrics import Point, curve, replaced_from, rewards
 from npu_rl.training.record.attempt import damaged, read_object
-from npu_rl.training.record.recorded_attempt import (
-    RecordedAlarm,
-    RecordedAttempt,
-    RecordedRecipe,
-    recorded_attempt,
-)
+from npu_rl.training.record.recorded_attempt import RecordedAlarm, RecordedAttempt, RecordedRecipe
 from npu_rl.training.record.rehearsal_end import rehearsal_outcome
 from npu_rl.training.record.run_errors import NoSuchRun
 from npu_rl.training.record.run_record import RunRecord
@@ -100,7 +99,7 @@ class RecordedRun:
 
     def recipe_of_step(self, step: int) -> RecordedRecipe:
         """Return what the attempt ran that did a step, as the curve has it."""
-        did = [one for one in self.attempts if (span := self.steps_of(one)) and span[0] <= step <= span[1]]
+        did = [one for one in self.attempts if one.points and replaced_from(one.points) <= step]
         return did[-1].recipe if did else self.recipe
 
     @property
@@ -151,7 +150,9 @@ class RecordedRun:
 
     def steps_of(self, attempt: RecordedAttempt) -> tuple[int, int] | None:
         """Return the first and last step of an attempt that are the run's: no later attempt did them again."""
-        later = [one.points[0].step for one in self.attempts if one.number > attempt.number and one.points]
+        later = [
+            replaced_from(one.points) for one in self.attempts if one.number > attempt.number and one.points
+        ]
         steps = [point.step for point in attempt.points if point.step < min(later, default=point.step + 1)]
         return (min(steps), max(steps)) if steps else None
 
@@ -174,16 +175,17 @@ class RecordedRun:
     @property
     def seconds(self) -> float | None:
         """The total time of all attempts; None without any."""
-        return sum(one.seconds(self._until(one)) for one in self.attempts) if self.attempts else None
+        return sum(map(self.seconds_of, self.attempts)) if self.attempts else None
 
-    def _until(self, attempt: RecordedAttempt) -> float:
-        """Return the assumed end of an attempt without a recorded end: now, or the time of its last output."""
-        if self.is_running:
-            return self.read_at
-        try:
-            return attempt.driver_log.stat().st_mtime
-        except OSError:
-            return attempt.started
+    def seconds_of(self, attempt: RecordedAttempt) -> float:
+        """Return the time of an attempt; of one without a recorded end until now, or until its last output."""
+        until = attempt.ended
+        if until is None and self.is_running and attempt is self.last:
+            until = self.read_at
+        if until is None:
+            log = attempt.driver_log
+            until = log.stat().st_mtime if log.exists() else attempt.started
+        return max(until - attempt.started, 0.0)
 
     @cached_property
     def lock(self) -> dict[str, Any]:
@@ -200,7 +202,7 @@ class RecordedRun:
         resumed = [attempt for attempt in self.attempts[1:] if attempt.points]
         if not resumed:
             return files
-        first, begun = _first_trained(resumed[-1].points), resumed[-1].started
+        first, begun = replaced_from(resumed[-1].points), resumed[-1].started
         latest = self.steps + 1 if self.is_running else self.steps
         return {
             step: path
@@ -222,7 +224,7 @@ def recorded_run(root: Path, name: str) -> RecordedRun:
     """
     record = RunRecord.load(root, name)
     locked = record.is_locked  # before its end is read: that is written while the run is locked
-    attempts = tuple(recorded_attempt(attempt.folder) for attempt in record.attempts)
+    attempts = tuple(record.attempts)
     rehearsal = record.facts.get("rehearsal") is not None
     verdict = read_object(record.folder / "rehearsal.json", optional=True) if rehearsal else {}
     host = None if locked else record.other_host
@@ -263,14 +265,26 @@ def recorded_runs(root: Path) -> tuple[list[RecordedRun], list[NpuRlError]]:
     return sorted(found, key=lambda run: (run.fact("created") or "", run.name)), errors
 
 
-def resume_command(run: RecordedRun) -> str:
-    """Return the command that resumes a run: the last attempt's with --resume, and the name that the run has now."""
-    given = [word for word in run.recipe.overrides if word.startswith("name=")]
-    words, name = list(run.recipe.overrides), f"name={run.name}"
-    if given != [name]:  # a run may be renamed
-        words = [word for word in words if word not in given]
-        words += [] if run.name == run.fact("recipe") else [name]
-    return shlex.join(["npu-rl", "train", run.recipe.argument, *words, "--resume"])
+def train_command(run: RecordedRun, *, resume: bool) -> str:
+    """Return the command that resumes a run, or begins another like it, from this folder and shell.
+
+    It has the last attempt's overrides, and resumes the run by the name that it has now, since it may be renamed. A
+    secret that the record has masked is left out of a resume, which asks for it.
+    """
+    overrides = run.recipe.overrides
+    words = [word for word in overrides if not word.startswith("name=")]
+    if resume:
+        named = len(words) < len(overrides) or run.name != run.fact("recipe")
+        words = [word for word in words if MASK not in word] + [f"name={run.name}"] * named + ["--resume"]
+    command, place = shlex.join(["npu-rl", "train", run.recipe.argument, *words]), run.fact("workspace")
+    if place is None:
+        return command
+    if Path(place) not in (Path.cwd(), *Path.cwd().parents):
+        command += f" --workspace {shlex.quote(place)}"
+    chosen = os.environ.get(RUNS.name)
+    records = user_path(chosen, RUNS.name).absolute() if chosen else Path(place, "runs")
+    own = run.folder.parent
+    return command if own == records else f"{RUNS.name}={shlex.quote(str(own))} {command}"
 
 
 def _folders(root: Path) -> list[Path]:
@@ -282,9 +296,3 @@ def _folders(root: Path) -> list[Path]:
         if error.errno in NO_FILE:
             return []
         raise
-
-
-def _first_trained(points: Sequence[Point]) -> int:
-    """Return the first step that an attempt trained; one that it only validated is the step that it resumed from."""
-    trained = [point.step for point in points if seconds(point.data) is not None]
-    return min(trained or [point.step for point in points])

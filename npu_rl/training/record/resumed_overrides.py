@@ -12,7 +12,7 @@ from npu_rl.common.masking import MASK, masked_argument
 from npu_rl.recipes.recipe.dump_recipe import recipe_yaml
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 from npu_rl.recipes.recipe.overrides import parse_overrides
-from npu_rl.training.record.recorded_attempt import RecordedAttempt, recorded_attempt
+from npu_rl.training.record.recorded_attempt import RecordedAttempt
 from npu_rl.training.record.run_record import RunRecord
 
 
@@ -47,8 +47,7 @@ def resumed_overrides(loaded: LoadedRecipe, given: Sequence[str], runs: Path) ->
 
 def last_attempt(runs: Path, name: str) -> RecordedAttempt | None:
     """Return the last attempt of a run; None if it has none."""
-    attempts = RunRecord.load(runs, name).attempts
-    return recorded_attempt(attempts[-1].folder) if attempts else None
+    return next(reversed(RunRecord.load(runs, name).attempts), None)
 
 
 def changes_since(last: RecordedAttempt, loaded: LoadedRecipe) -> str:

@@ -31,7 +31,6 @@ from npu_rl.training.monitor.metrics import Point, curve
 from npu_rl.training.record.attempt import (
     Attempt,
     Started,
-    attempts_in,
     damaged,
     now,
     read_object,
@@ -39,6 +38,7 @@ from npu_rl.training.record.attempt import (
     write_private,
 )
 from npu_rl.training.record.record_masking import mask_files, recorded_environment
+from npu_rl.training.record.recorded_attempt import RecordedAttempt, recorded_attempts
 from npu_rl.training.record.run_errors import (
     exists_error,
     name_taken_error,
@@ -72,9 +72,9 @@ class RunRecord:
         self._holds_lock = False
 
     @property
-    def attempts(self) -> list[Attempt]:
-        """The attempts on disk, in order. Raises NpuRlError if the end of one is damaged."""
-        return attempts_in(self.folder)
+    def attempts(self) -> list[RecordedAttempt]:
+        """The attempts on disk, in order. Raises NpuRlError if one is damaged."""
+        return recorded_attempts(self.folder)
 
     @property
     def tensorboard(self) -> Path:
@@ -122,15 +122,16 @@ class RunRecord:
         last = self.attempts[-1:]
         if last and last[0].outcome is not None:
             return None
-        host = last[0].host_name if last else str(self.facts.get("hostname"))
+        host = str((last[0].host if last else self.facts).get("hostname"))
         return None if host == socket.gethostname() else host
 
     @property
     def npu_rl_process(self) -> Started:
         """The npu-rl that runs it while it is locked. Raises NpuRlError if its record is damaged."""
-        unended = [attempt for attempt in self.attempts[-1:] if attempt.outcome is None]
-        begun = unended[0].begun if unended else self.facts
-        return Started.of(begun.get("npu_rl"), self.folder)
+        for attempt in self.attempts[-1:]:
+            if attempt.outcome is None:
+                return attempt.npu_rl_process
+        return Started.of(self.facts.get("npu_rl"), self.folder)
 
     @classmethod
     def create(

@@ -15,9 +15,7 @@ from types import FrameType
 from npu_rl.common.errors import HostError
 from npu_rl.common.process import Child, processes_of, start, stop
 from npu_rl.training.monitor.alarm import Alarm
-from npu_rl.training.monitor.explain_failure import Explanation, explain
 from npu_rl.training.monitor.metrics import MetricsWriter
-from npu_rl.training.monitor.missing_module import Stack
 from npu_rl.training.monitor.screen import Screen
 from npu_rl.training.monitor.step_clock import StepClock
 from npu_rl.training.monitor.step_lines import StepLines
@@ -160,11 +158,3 @@ def _signals() -> Iterator[list[int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def explain_attempt(
-    attempt: Attempt, code: int, *, one_machine: bool, stack: Stack | None = None
-) -> Explanation | None:
-    """Explain the failure of an attempt from its logs."""
-    logs = [attempt.driver_log, *sorted(attempt.workers.rglob("*.err"))]
-    return explain(logs, code, one_machine=one_machine, stack=stack)

@@ -9,23 +9,11 @@ from typing import Any
 
 from npu_rl.common.bounded import read_json
 from npu_rl.common.errors import HostError
-from npu_rl.common.printable import printable
 from npu_rl.common.process import run_quietly
 from npu_rl.training.record.attempt import Attempt
 from npu_rl.training.run.tiny_model import MAKER_ENVIRONMENT
 
 _FETCH_TIMEOUT = 60.0  # seconds in which the logs of a cluster are fetched
-
-
-def refusal(attempt: Attempt) -> HostError | None:
-    """Return the error if a difference between nodes kept the driver from starting the trainer."""
-    refused = _read_report(attempt).get("refused")
-    if not isinstance(refused, dict):
-        return None
-    what, where, why, hint = (
-        printable(str(refused.get(name, ""))) for name in ("what", "where", "why", "hint")
-    )
-    return HostError(what, where=where, why=why, hint=hint)
 
 
 def fetch_worker_logs(attempt: Attempt, python: str, environment: Mapping[str, str]) -> None:

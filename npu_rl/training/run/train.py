@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import signal
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -12,7 +11,7 @@ from pathlib import Path
 
 from npu_rl.common import host_facts
 from npu_rl.common.bounded import read_json
-from npu_rl.common.errors import NpuRlError
+from npu_rl.common.errors import HostError, NpuRlError
 from npu_rl.common.masking import masked_data
 from npu_rl.common.printable import counted
 from npu_rl.common.yaml_documents.document_kind import find_manifest
@@ -20,6 +19,7 @@ from npu_rl.recipes.recipe.dump_recipe import recipe_yaml
 from npu_rl.recipes.recipe.own_keys import can_resume
 from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.recipes.trainer_keys.plain_config import config_text, plain_config
+from npu_rl.training.monitor.explain_failure import explain, last_lines
 from npu_rl.training.monitor.long_stage import long_stage
 from npu_rl.training.monitor.metrics import Point, rewards
 from npu_rl.training.monitor.missing_module import Stack
@@ -31,12 +31,12 @@ from npu_rl.training.monitor.watch import Limits, Watch
 from npu_rl.training.record.attempt import Attempt, write_json, write_private
 from npu_rl.training.record.lost_nodes import lost_nodes, lost_nodes_hint
 from npu_rl.training.record.recorded_attempt import recorded_attempt
-from npu_rl.training.record.recorded_run import recorded_run, resume_command
+from npu_rl.training.record.recorded_run import recorded_run, train_command
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.record.saved_checkpoints.no_checkpoint import no_checkpoint_reason
 from npu_rl.training.record.temporary_folders import folder_of, run_folder
-from npu_rl.training.run import dry_run, node_reports, tiny_model
-from npu_rl.training.run.attempt_runner import AttemptResult, attempt_once, explain_attempt
+from npu_rl.training.run import dry_run, tiny_model
+from npu_rl.training.run.attempt_runner import AttemptResult, attempt_once
 from npu_rl.training.run.begin_run import begin_run, first_command
 from npu_rl.training.run.prepare import Prepared, compose, runs_folder
 from npu_rl.training.run.recorded_facts import attempt_facts
@@ -72,10 +72,7 @@ def _resume_hint(record: RunRecord, recipe: Recipe) -> str:
     step = record.latest_checkpoint if can_resume(recipe) else None
     if step is None:
         return ""
-    run = recorded_run(record.folder.parent, record.name)
-    command, workspace = resume_command(run), Path(run.fact("workspace") or "")
-    if workspace not in (Path.cwd(), *Path.cwd().parents):
-        command += f" --workspace {shlex.quote(str(workspace))}"
+    command = train_command(recorded_run(record.folder.parent, record.name), resume=True)
     return f"Continue from its checkpoint of step {step}: {command}"
 
 
@@ -166,8 +163,7 @@ def train(
 
 def _has_begun_nothing(record: RunRecord) -> bool:
     """Return whether no attempt started the trainer."""
-    attempts = [recorded_attempt(attempt.folder) for attempt in record.attempts]
-    return all(attempt.refused or not attempt.started_driver for attempt in attempts)
+    return all(attempt.refused or attempt.driver is None for attempt in record.attempts)
 
 
 def run_attempt(
@@ -245,8 +241,9 @@ def run_attempt(
     attempt.close(ended.outcome, ended.code, ended.exit_code, signal=ended.signal)
     try:
         return _result(prepared, record, attempt, ended)
-    except RunFailed as failed:
-        failed.points = tuple(record.curve())
+    except (RunFailed, HostError) as failed:
+        if isinstance(failed, RunFailed):
+            failed.points = tuple(record.curve())
         attempt.fall_short(failed)
         raise
 
@@ -318,7 +315,7 @@ def _result(prepared: Prepared, record: RunRecord, attempt: Attempt, ended: Atte
     if ended.planned:
         return TrainedRun(record, attempt, ended, record.curve(), None)
     if ended.code != 0:
-        raise node_reports.refusal(attempt) or _failure(prepared, record, attempt, ended.code)
+        raise _failure(prepared, record, attempt, ended.code)
     points = record.curve()
     values = [value for _, value in rewards(points)][-GOAL_WINDOW:]
     final = sum(values) / len(values) if values else None
@@ -341,24 +338,31 @@ def _result(prepared: Prepared, record: RunRecord, attempt: Attempt, ended: Atte
     return TrainedRun(record, attempt, ended, points, final)
 
 
-def _failure(prepared: Prepared, record: RunRecord, attempt: Attempt, code: int) -> RunFailed:
-    one_machine = prepared.recipe.cluster.nodes == 1
-    stack = Stack(find_manifest(prepared.loaded.manifest), prepared.paths.code)
-    status = f"signal {-code}" if code < 0 else f"exit status {code}"
-    found = explain_attempt(attempt, code, one_machine=one_machine, stack=stack)
+def _failure(prepared: Prepared, record: RunRecord, attempt: Attempt, code: int) -> NpuRlError:
+    """Return the error of a trainer that failed, or of nodes that kept it from being started."""
+    refused = recorded_attempt(attempt.folder).refused
+    if refused:
+        return HostError(refused["what"], where=refused["where"], why=refused["why"], hint=refused["hint"])
+    one_machine, log = prepared.recipe.cluster.nodes == 1, str(attempt.driver_log)
+    what = f"The trainer failed ({f'signal {-code}' if code < 0 else f'exit status {code}'})"
     lost = lost_nodes(attempt.folder)
     if lost:
-        return RunFailed(
-            f"The trainer failed ({status}): {counted(len(lost), 'node')} left the Ray cluster",
-            where=str(attempt.driver_log) if found is None else f"{found.file}:{found.line}",
-            why="\n".join(lost),
-            hint=lost_nodes_hint(one_machine=one_machine),
-        )
+        what += f": {counted(len(lost), 'node')} left the Ray cluster"
+        return RunFailed(what, where=log, why="\n".join(lost), hint=lost_nodes_hint(one_machine=one_machine))
+    stack = Stack(find_manifest(prepared.loaded.manifest), prepared.paths.code)
+    logs = [attempt.driver_log, *sorted(attempt.workers.rglob("*.err"))]
+    found = explain(logs, code, one_machine=one_machine, stack=stack)
     again = _resume_hint(record, prepared.recipe)
     if found is None:
-        return RunFailed(f"The trainer failed ({status})", where=str(attempt.driver_log), hint=again or None)
+        lines = last_lines(attempt.driver_log)
+        why = (
+            "\n".join(["npu-rl knows no error in its log, which ends:", *lines])
+            if lines
+            else "It logged nothing."
+        )
+        return RunFailed(what, where=log, why=why, hint=again or None)
     return RunFailed(
-        f"The trainer failed ({status})",
+        what,
         where=f"{found.file}:{found.line}",
         why=found.cause + (f"\n{found.excerpt}" if found.excerpt else ""),
         hint="\n".join(filter(None, (found.hint, "" if "--resume" in found.hint else again))) or None,
