@@ -28,7 +28,7 @@ raised, and what to do next. The logs themselves are in the run's folder, in `at
 | an alarm while a run is in progress | [Alarms](training.md#while-it-runs) |
 | a run that makes no progress | [When it hangs](training.md#when-it-hangs) |
 | a checkpoint from which a run does not resume | [Recover by hand](training.md#recover-by-hand) |
-| a host that lacks something | [`npu-rl doctor`](doctor.md) |
+| a host that lacks something | [`npu-rl doctor`](install.md#doctor) |
 | a recipe or a plan that is refused | [The check](recipe.md#the-check) and [plan](plan.md) |
 | a patch that does not apply | [Patches](patches.md#check-patches) |
 | a workspace that differs from its lock | [Verify](concepts.md#verify-quick-and-deep) |

@@ -71,7 +71,7 @@ def setup(
         bool,
         typer.Option(
             "--build",
-            help="Run the manifest's build commands, too, which are upstream's own code; see docs/build.md.",
+            help="Run the manifest's build commands, too, which are upstream's own code; see docs/install.md.",
         ),
     ] = False,
     install: Annotated[bool, typer.Option("--install", help="Install the manifest's packages, too.")] = False,

@@ -1,4 +1,4 @@
-"""The build commands of docs/build.md against the lines of upstream's Dockerfiles: same variables, same options."""
+"""The build commands of docs/install.md against the lines of upstream's Dockerfiles: same variables, same options."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OF_THE_INDEX = {"-v", "-e", "--extra-index", "--resume-retries"}
 
 def steps() -> dict[str, BuildStep]:
     """The one build step of each component in the page."""
-    text = (ROOT / "docs/build.md").read_text()
+    text = (ROOT / "docs/install.md").read_text()
     blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)]
     components = {name: one for block in blocks for name, one in block["components"].items()}
     return {name: BuildStep.model_validate(as_text(one["build"][0])) for name, one in components.items()}
@@ -93,7 +93,7 @@ def test_the_lines_are_in_the_upstreams(upstreams: Path) -> None:
 def test_the_one_that_is_marked_proven_is_run(upstreams: Path, tmp_path: Path) -> None:
     """vLLM for no device, from the page's own text, with what its setup.py imports."""
     torch = pytest.importorskip("torch")
-    text = (ROOT / "docs/build.md").read_text()
+    text = (ROOT / "docs/install.md").read_text()
     components = next(
         block for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "empty" in block
     )

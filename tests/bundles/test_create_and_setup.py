@@ -120,7 +120,7 @@ def test_its_first_line_unpacks_what_the_others_need(stack: MadeStack, tmp_path:
 
 @pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="no ssh-keygen")
 def test_the_documented_lines_sign_and_verify(stack: MadeStack, tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs/bundle.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/install.md").read_text()
     sign, verify = (line for line in page.splitlines() if line.startswith("ssh-keygen -Y "))
     (tmp_path / "quickstart.tar").write_bytes(stack.file.read_bytes())
     ok(run_program(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{tmp_path}/id_ed25519"]))
