@@ -92,11 +92,6 @@ def prose(page: Path) -> str:
     return re.sub(r"^ *```.*?^ *```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
 
 
-def quoted_commands(page: Path) -> list[str]:
-    """The npu-rl commands that a page's text quotes; they may lack what a whole command needs."""
-    return re.findall(r"`(npu-rl [^`\n]+)`", prose(page))
-
-
 def typed_commands(page: Path) -> Iterator[str]:
     """The npu-rl commands of a page's blocks, one line each, without prompts and comments."""
     for block in blocks(page):

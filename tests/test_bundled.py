@@ -33,11 +33,6 @@ def test_a_patchset_is_named_component_and_version(name: str) -> None:
         bundled_patchset(name)
 
 
-def test_an_unknown_patchset_lists_the_known_ones() -> None:
-    with pytest.raises(ManifestError, match="Bundled patchsets: "):
-        bundled_patchset("verl/no-such-version")
-
-
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with npu_rl in it, its data inside, as an installed wheel has it."""
@@ -115,16 +110,3 @@ def test_what_a_bundled_manifest_may_not_do(wheel: Path, tmp_path: Path) -> None
         "bundled:own-files.yaml:2|  why:   tree.patches[0]: a bundled manifest can't use files" in own_files
     )
     assert "can only extend another bundled manifest" in by_path and "bundled:by-path.yaml:1" in by_path
-
-
-def test_a_broken_installation_says_so(tmp_path: Path) -> None:
-    shutil.copytree(PACKAGE, tmp_path / "npu_rl", ignore=shutil.ignore_patterns("__pycache__", "_data"))
-    code = """
-from npu_rl.common.bundled import data_root
-from npu_rl.common.errors import NpuRlError
-try:
-    data_root()
-except NpuRlError as error:
-    print(error.what)
-"""
-    assert run(tmp_path, code, tmp_path) == ["The files shipped with npu-rl are missing"]

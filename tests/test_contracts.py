@@ -94,11 +94,3 @@ def test_what_runs_in_the_training_interpreter_needs_nothing_of_ours() -> None:
     assert len(files) > 40
     assert not [str(f) for f in files if "npu_rl" in imported(f.read_text(encoding="utf-8"))]
     assert "npu_rl" in imported("def f():\n    from npu_rl.common.errors import NpuRlError")
-
-
-def test_stand_ins_know_nothing_of_the_check_of_weight_syncs() -> None:
-    (standins,) = (ROOT / "npu_rl").rglob("injected/npu_rl_standins")
-    files = [*standins.rglob("*.py"), *(ROOT / "npu_rl/rehearsal/standins").rglob("*.py")]
-    assert not [str(f) for f in files if "npu_rl_weight_sync" in imported(f.read_text(encoding="utf-8"))]
-    (check,) = standins.parent.glob("npu_rl_weight_sync/watched_syncs.py")
-    assert "npu_rl_standins" in imported(check.read_text(encoding="utf-8"))

@@ -5,19 +5,14 @@ The documents themselves are not in the repository: how many lines they have sta
 
 from __future__ import annotations
 
-import json
 import re
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
-from npu_rl.common.bundled import bundled_manifests, bundled_recipes
-from npu_rl.stack.patches.patch_table import patch_rows
+from npu_rl.common.bundled import bundled_manifests
 from tests.support import ROOT
-from tests.test_docs import parse_quoted
 
 PAGE = ROOT / "docs" / "documents.md"
 LINES = {
@@ -28,15 +23,6 @@ LINES = {
     "verl-npu-plugin": 222,
 }
 MARKS = ("done", "by hand", "left out", "text")
-# What rows quote of the documents and of other tools.
-QUOTED = {
-    "from verl_patches import prelude_patch", "prelude_patch", "verl_atches", "import re", "import verl_npu",
-    "git merge",
-    "cp -r vllm-ascend", "checkout -b v0.7.3", "checkout -b core_r0.8.0", "--no-check", "deepscaler", "ray start",
-    "cd ../Pai-Megatron-Patch", "--moe-router-topk 2", "unsqueese", "hidden_state", "list", "List", "pkill -9 python",
-    "ray stop --force", "ulimit -n 32768", "ray status", "README.md", "src/vllm-ascend",
-    "enable_gradient_checkpointing",
-}  # fmt: skip
 NOT_OURS = {"DIST_CKPT_PATH", "WORLD_SIZE", "MASTER_ADDR", "CURRENT_IP", "CHATLEARN_ROOT"}
 
 
@@ -105,66 +91,6 @@ def test_a_stack_is_not_there_as_long_as_its_section_says_so() -> None:
 
 
 # -- what the page names
-
-
-def quoted() -> list[str]:
-    text = PAGE.read_text(encoding="utf-8")
-    return sorted(set(re.findall(r"`([^`\n]+)`", text)) - QUOTED)
-
-
-def known_names() -> set[str]:
-    patches = patch_rows(ROOT / "patchsets")
-    slugs = {slug for row in patches for slug in row.adaptation}
-    files = {row.patch.removesuffix(".patch") for row in patches}
-    without_number = {re.sub(r"^\d+-", "", name) for name in files}
-    return {*bundled_manifests(), *bundled_recipes(), *slugs, *files, *without_number}
-
-
-def keys_of(schema: str) -> set[str]:
-    """Every key of a JSON Schema, whatever it belongs to."""
-
-    def walk(node: Any) -> Iterator[str]:
-        if isinstance(node, dict):
-            yield from node.get("properties", {})
-            for value in node.values():
-                yield from walk(value)
-        elif isinstance(node, list):
-            for value in node:
-                yield from walk(value)
-
-    return set(walk(json.loads((ROOT / schema).read_text(encoding="utf-8"))))
-
-
-@pytest.mark.second
-@pytest.mark.parametrize("text", quoted())
-def test_what_is_quoted_is_there(text: str) -> None:
-    """A command with its options, manifests and recipes; a file; a name of ours; or a key."""
-    if text.startswith("npu-rl "):
-        if "NAME" not in text and "RECIPE" not in text:
-            command_is_there(text)
-    elif text.startswith("--"):
-        command_is_there(f"npu-rl train quickstart {text}")
-    elif re.match(r"(docs|recipes|manifests|patchsets|tests)/", text):
-        assert (ROOT / text).exists()
-    elif re.fullmatch(r"\w+(-\w+)+", text):
-        assert text in known_names()
-    else:
-        key = text.partition("=")[0].partition(":")[0]
-        known = (
-            keys_of("recipes/recipe.schema.json") | keys_of("manifests/manifest.schema.json") | {"LD_PRELOAD"}
-        )
-        assert set(key.split(".")) <= known | {*MARKS, "lock"}, f"{text}: is it quoted from a document?"
-
-
-def command_is_there(text: str) -> None:
-    parse_quoted(text)
-    words = shlex.split(text)[1:]
-    if "--manifest" in words:
-        assert words[words.index("--manifest") + 1] in bundled_manifests()
-    taken = {"train": bundled_recipes, "plan": bundled_recipes, "manifests": bundled_manifests}
-    names = [word for word in words[1:] if re.fullmatch(r"\w+(-\w+)+", word)]
-    if words[0] in taken:
-        assert set(names) <= set(taken[words[0]]()), text
 
 
 def test_every_variable_that_is_set_is_known_to_a_manifest_or_recipe() -> None:

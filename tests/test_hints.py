@@ -12,26 +12,12 @@ from typing import Any
 import pytest
 
 import npu_rl
-from npu_rl.recipes.recipe.key_map import dotted_keys, sections
 from npu_rl.recipes.trainer_code.adaptation_switches import known_switches
 from npu_rl.training.monitor.symptoms import symptoms
-from tests.support import ROOT as CHECKOUT
 
 ROOT = Path(npu_rl.__file__).parent
 # Where messages about recipes are.
 ROOMS = ("training", "recipes")
-# Sections of a recipe whose keys are open, and so not in the schema.
-OPEN = (
-    "env.",
-    "adaptations.",
-    "overrides.",
-    "actor.transformer.",
-    "model.config.",
-    "rollout.engine_arguments.",
-)
-# Sections of the trainer's own that a recipe has under another name.
-TRAINERS = re.compile(r"(?<![\w./])(actor_rollout_ref|custom_reward_function|reward_model|critic)\.\w")
-NO_KEYS = re.compile(r"\.(py|sh|yaml|md|json|patch|jsonl)\b")
 
 
 @cache
@@ -81,45 +67,6 @@ def _constants(node: ast.AST) -> Iterator[str]:
             yield inner.value
 
 
-@pytest.mark.second
-def test_a_hint_has_no_key_of_the_trainers() -> None:
-    """But after `overrides.`, which may be missing in none."""
-    found = [where for where, hint in hints() if TRAINERS.search(hint.replace("overrides.actor", ""))]
-    assert found == []
-
-
-def test_the_keys_that_a_hint_names_are_a_recipes() -> None:
-    names = "|".join(map(re.escape, sections()))
-    pattern = re.compile(rf"(?<![\w./-])((?:{names})\.[a-z_][\w.-]*\w)")
-    named = [(where, key) for where, hint in hints() for key in pattern.findall(hint)]
-    keys = [(where, key) for where, key in named if not NO_KEYS.search(key) and not key.startswith(OPEN)]
-    assert len(keys) > 20
-    known = dotted_keys()
-    unknown = [
-        (where, key)
-        for where, key in keys
-        if key not in known and not any(k.startswith(f"{key}.") for k in known)
-    ]
-    assert unknown == []
-
-
-def test_a_hint_has_the_name_of_a_workspaces_manifest() -> None:
-    """A literal NAME only where there is no workspace, or another lock than the workspace's is meant."""
-    files = {path: path.read_text() for path in ROOT.rglob("*.py")}
-    likely = {path: text for path, text in files.items() if "--manifest" in text and "NAME" in text}
-    nodes = ((path, node) for path, text in likely.items() for node in ast.walk(ast.parse(text)))
-    found = {
-        path.relative_to(ROOT).as_posix()
-        for path, node in nodes
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and "--manifest NAME" in node.value
-    }
-    assert found == {
-        "stack/bundles/open_bundle.py",
-        "workspace/folder/discovery.py",
-        "workspace/verification/expected_digest.py",
-    }
-
-
 def test_the_adaptations_that_hints_name_exist() -> None:
     named = {slug for _, hint in hints() for slug in re.findall(r"adaptations\.([a-z][a-z0-9-]+)", hint)}
     assert named and named <= set(known_switches(None))
@@ -166,22 +113,7 @@ def test_the_commands_and_options_that_messages_name_exist() -> None:
         assert not given or not lacking, f"{where}: npu-rl {line} lacks {lacking}"
 
 
-@pytest.mark.second
-def test_a_command_that_is_told_to_be_run_is_whole() -> None:
-    """After a colon stands what a person pastes; `npu-rl setup` without a manifest is refused."""
-    bare = [where for where, text in texts() if re.search(r": npu-rl (setup|lock)(?! --)", text)]
-    assert bare == []
-
-
 PLACES_OF_THE_EXTRA_DATA = ("data/data_check/prompt_lengths.py", "data/datasets/parquet_support.py")
-
-
-def test_the_extra_data_brings_no_torch() -> None:
-    """transformers names torch as an extra of its own."""
-    text = (CHECKOUT / "pyproject.toml").read_text(encoding="utf-8")
-    (extra,) = re.findall(r"^data = \[\n(.*?)^\]", text, re.MULTILINE | re.DOTALL)
-    packages = re.findall(r'"([a-z]+)==', extra)
-    assert packages == ["pyarrow", "transformers", "tokenizers"]
 
 
 @pytest.mark.second

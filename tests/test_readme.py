@@ -4,42 +4,16 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from pathlib import Path
 
 import pytest
 
 from npu_rl.common.bundled import bundled_manifests, bundled_recipes
 from npu_rl.recipes.recipe.load_recipe import load_recipe
-from npu_rl.stack.lock.verification_record import read_record, record_path
 from npu_rl.stack.manifest.load_manifest import load_manifest
-from tests.doc_pages import PAGES, quoted_commands, typed_commands
-from tests.in_process import run_here
-from tests.support import ROOT, clean_env, ok
+from tests.support import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 SET_UP = "python3 -m venv .venv && .venv/bin/pip install -q"
-FIRST_SCREEN = 40
-
-
-GROUPS = ("runs", "bundle", "store", "recipes", "manifests", "patches", "data", "weights")
-
-
-def options() -> dict[str, set[str]]:
-    """Every command that a page names, synopses included, with the options that it is shown with."""
-    found: dict[str, set[str]] = {}
-    for page in PAGES:
-        for command in [*quoted_commands(page), *typed_commands(page)]:
-            words = [word for word in command.split()[1:] if not word.startswith("-")] or [""]
-            name = " ".join(words[: 2 if words[0] in GROUPS else 1])
-            found.setdefault(name, set()).update(re.findall(r"--[a-z][a-z-]*", command))
-    return found
-
-
-@pytest.mark.parametrize(("name", "shown"), sorted(options().items()))
-def test_every_command_in_it_is_one(tmp_path: Path, name: str, shown: set[str]) -> None:
-    done = ok(run_here([*name.split(), "--help"], clean_env(tmp_path)))
-    for option in shown:
-        assert re.search(rf"(?<![\w-]){option}\b", done.stdout), f"{option} is no option of {name}"
 
 
 def test_ci_runs_the_test_command_it_names() -> None:
@@ -54,16 +28,6 @@ def test_one_line_sets_up_and_trains() -> None:
         ".venv/bin/npu-rl train recipes/quickstart.yaml",
     )
     assert f"\n{SET_UP} '.[rehearsal]' && {setup} && {train}\n" in README
-
-
-@pytest.mark.parametrize("page", ["README.md", "README.zh-CN.md"])
-def test_the_first_screen_has_both_commands_and_says_what_no_npu_has_run(page: str) -> None:
-    lines = (ROOT / page).read_text(encoding="utf-8").splitlines()[:FIRST_SCREEN]
-    assert sum(line.startswith(SET_UP) for line in lines) == 2
-    assert any(
-        line.startswith("export PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu") for line in lines
-    )
-    assert any("no NPU has run" in line or "尚未在任何 NPU 上运行" in line for line in lines)
 
 
 @pytest.mark.parametrize("page", ["README.md", "README.zh-CN.md"])
@@ -101,24 +65,6 @@ def test_table_of_stacks_has_the_devices_of_the_recipes(manifest: str) -> None:
     assert re.findall(r"\d+|A\d", chinese) == re.findall(r"\d+|A\d", stack_row("README.md", manifest)[2])
 
 
-@pytest.mark.parametrize("manifest", bundled_manifests())
-def test_table_of_stacks_names_the_steps_that_manifests_list_prints(manifest: str) -> None:
-    """The list has more words for two of them: `lock --check` and `summary`, and `recipes check`."""
-    record = read_record(record_path(bundled_manifests()[manifest]))
-    assert record is not None
-    steps = {
-        step.name for step in (*record.steps, *(s for one in record.recipes.values() for s in one.steps))
-    }
-    cell = stack_row("README.md", manifest)[3]
-    for step, word in {
-        "setup": "setup",
-        "verify --deep": "verify",
-        "plan": "plan",
-        "dry run": "dry run",
-    }.items():
-        assert step in steps and word in cell
-
-
 def test_the_page_on_recipes_names_every_bundled_one() -> None:
     names_each("recipes", (ROOT / "docs" / "recipe.md").read_text(encoding="utf-8"))
 
@@ -126,10 +72,6 @@ def test_the_page_on_recipes_names_every_bundled_one() -> None:
 def names_each(folder: str, text: str) -> None:
     for path in (ROOT / folder).glob("*.yaml"):
         assert "." in path.stem or re.search(rf"^\|.*`{path.stem}`", text, re.MULTILINE), path
-
-
-def test_the_pages_take_the_place_of_one_long_readme() -> None:
-    assert README.count("\n") <= 108
 
 
 @pytest.mark.parametrize("page", ["README.md", "README.zh-CN.md"])

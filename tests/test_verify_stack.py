@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import ROOT, assert_told, index_env, ok, run_program
+from tests.support import ROOT, index_env, ok, run_program
 
 pytestmark = pytest.mark.second
 
@@ -97,23 +97,6 @@ def test_each_step_is_run_once_and_shown(verified: Path, env: dict[str, str]) ->
     ]
 
 
-@pytest.mark.nightly
-@pytest.mark.rehearsal
-def test_what_has_changed_is_run_again(verified: Path, env: dict[str, str], tmp_path: Path) -> None:
-    checkout = shutil.copytree(verified, tmp_path / "checkout")
-    with (checkout / "recipes/quickstart.yaml").open("a") as recipe:
-        recipe.write("# another line\n")
-    assert listed(checkout, env)[1:] == ["quickstart: changed since it was verified"]
-    again = verify_stack(checkout, env, "quickstart").stdout
-    assert "quickstart: plan: npu-rl plan quickstart" in again and "lock --check: passed on" in again
-
-    file = checkout / "manifests/quickstart.verified.json"
-    file.write_text(file.read_text().replace(record_of(checkout)["tree"], "0" * 40))
-    assert listed(checkout, env) == ["not verified with this tree; with 000000000000 it was"]
-    title_changed(checkout)  # so that the first step fails, and no other is run
-    assert "lock --check: npu-rl lock" in verify_stack(checkout, env, "quickstart").stdout
-
-
 def title_changed(checkout: Path) -> None:
     manifest = checkout / "manifests/quickstart.yaml"
     manifest.write_text(manifest.read_text().replace("title: ", "title: Another. ", 1))
@@ -130,9 +113,3 @@ def test_a_failure_is_recorded_and_stops_the_rest(
     assert (step["name"], step["outcome"]) == ("lock --check", "failed") and record.get("recipes", {}) == {}
     assert step["reason"] and str(tmp_path) not in step["reason"]
     assert listed(checkout, env)[0].endswith(f": failed lock --check ({step['reason']})")
-
-
-def test_unknown_manifest_or_recipe_is_refused(checkout: Path, env: dict[str, str]) -> None:
-    assert "no bundled manifest" in verify_stack(checkout, env, "quickstrat").stderr
-    done = verify_stack(checkout, env, "quickstart", "--recipe", "deepseek-r1-zero-256die")
-    assert_told(done, "it has quickstart", code=2)
