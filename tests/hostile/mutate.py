@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import random
-import shutil
-from pathlib import Path
 from typing import Any
 
 NASTY_TEXTS = (
@@ -66,31 +63,6 @@ class Mutator:
             return b"\n".join(lines)
         other = pick.randrange(len(data) + 1)
         return data[:other] + piece + data[other:]
-
-    def file(self, path: Path, chance: float = 0.1, hole: int = 1_600_000_000) -> None:
-        """Put something else in the place of a file now and then: a pipe, a device, a folder, a hole of 1.6 GB."""
-        if self.random.random() >= chance:
-            return
-        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
-        kind = self.random.randrange(7)
-        if kind == 0:
-            os.mkfifo(path)
-        elif kind == 1:
-            path.symlink_to("/dev/zero")
-        elif kind == 2:
-            path.symlink_to(path.name)
-        elif kind == 3:
-            path.mkdir()
-        elif kind == 4:
-            path.write_bytes(b"")
-        elif kind == 5:
-            path.write_bytes(b"")
-            os.truncate(path, hole)
-
-    def write(self, path: Path, data: bytes, chance: float = 0.1, hole: int = 1_600_000_000) -> None:
-        """Write a file, and put something else in its place now and then."""
-        path.write_bytes(data)
-        self.file(path, chance, hole)
 
     def value(self, tree: Any) -> Any:
         """A copy of a tree of JSON values with one to three changes somewhere."""
@@ -151,9 +123,6 @@ class Unchanged(Mutator):
 
     def bytes(self, data: bytes) -> bytes:
         return data
-
-    def file(self, path: Path, chance: float = 0.1, hole: int = 0) -> None:
-        pass
 
     def value(self, tree: Any) -> Any:
         return copy.deepcopy(tree)

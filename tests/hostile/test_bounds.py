@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import errno
 import hashlib
 import json
 import zlib
@@ -84,16 +83,3 @@ def test_a_tree_too_deep_to_be_checked_out(depth: int, trees: Trees) -> None:
         list(nested([(path, blob)]))
     with pytest.raises(MalformedObject, match="deep"):
         trees.put(EMPTY_TREE, path, blob)
-
-
-NO_MEMORY = [MemoryError(), OSError(errno.ENOMEM, "x"), ImportError("a.so: failed to map segment from x")]
-
-
-@pytest.mark.parametrize("error", NO_MEMORY)
-def test_too_little_memory_to_import_npu_rl(error: Exception, capfd: pytest.CaptureFixture[str]) -> None:
-    """As with `ulimit -v 20000`, where an import fails before a command begins."""
-    from npu_rl.cli import _unexpected
-
-    _unexpected(type(error), error, None)
-    told = capfd.readouterr().err
-    assert "There is not enough memory" in told and "Traceback" not in told

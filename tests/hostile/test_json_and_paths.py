@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-import socket
 import subprocess
-import threading
-from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
 from npu_rl.common.bounded import parse_json, read_file, read_json
 from npu_rl.common.errors import NpuRlError
-from npu_rl.recipes.trainer_code.config_tree import ModuleFault
-from npu_rl.recipes.trainer_code.hydra_entry import entry_point
 from npu_rl.stack.git.objects import FILE, Entry, format_tree
 from npu_rl.workspace.folder.file_check import read_stats
-from tests.resolve.world import World, component
-from tests.support import assert_told, clean_env, run_cli
+from tests.resolve.world import World
 
 DEEP = b"[" * 200_000
 
@@ -46,21 +39,6 @@ def test_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "large").write_bytes(bytes(100))
     with pytest.raises(ValueError, match="larger"):
         read_file(tmp_path / "large", most=99)
-
-
-@pytest.mark.parametrize(
-    ("variable", "args"),
-    [
-        ("NPU_RL_STORE", ["store", "gc"]),
-        (None, ["setup", "-m", "~nosuchuser/x.yaml"]),
-        (None, ["verify", "-w", "~nosuchuser/x"]),
-    ],
-)
-def test_a_home_that_is_not_there(variable: str | None, args: list[str], tmp_path: Path) -> None:
-    env = clean_env(tmp_path)
-    if variable is not None:
-        env[variable] = "~nosuchuser/x"
-    assert_told(run_cli(args, env, tmp_path), "~nosuchuser", "home directory", code=2)
 
 
 def upstream_tree(folder: Path, entries: list[tuple[str, str, str]]) -> str:
@@ -107,50 +85,3 @@ def test_a_tree_that_git_would_not_check_out_is_refused_by_lock(what: str, world
     with pytest.raises(NpuRlError, match=re.escape(says)):
         world.lock()
     assert not (world.root / "project" / "m.lock.json").exists()
-
-
-@pytest.mark.parametrize("module", ["../x", "/etc/passwd", "", "a..b", "a/b", "a\0b"])
-def test_a_module_that_is_a_path(module: str, tmp_path: Path) -> None:
-    with pytest.raises(ModuleFault, match="not the name of a module"):
-        entry_point(tmp_path, module)
-
-
-@contextlib.contextmanager
-def serving(answer: Callable[[], Iterable[bytes]], *, asked: bool = True) -> Iterator[str]:
-    """A server that answers whatever is asked, or before it is `asked`, with these bytes; its address."""
-    listener = socket.create_server(("127.0.0.1", 0))
-
-    def talk(connection: socket.socket) -> None:
-        with connection, contextlib.suppress(OSError):
-            if asked:
-                connection.recv(65536)
-            for piece in answer():
-                connection.sendall(piece)
-
-    def accept() -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                threading.Thread(target=talk, args=(listener.accept()[0],), daemon=True).start()
-
-    thread = threading.Thread(target=accept, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        thread.join()
-
-
-@pytest.mark.parametrize("read_first", [True, False])
-def test_a_remote_that_says_err_is_told_in_words(read_first: bool, world: World) -> None:
-    """One that hangs up before git has asked ended git by a signal: "exit status -13"."""
-    message = b"ERR this repository is closed"
-    answer = [b"%04x" % (len(message) + 4) + message]
-    with serving(lambda: answer, asked=read_first) as url:
-        up = component(world.repo(), "0" * 39 + "1", sources=[{"git": url.replace("http:", "git:") + "/x"}])
-        done = run_cli(["lock", "-m", world.manifest({"up": up})], world.env)
-    assert_told(done)
-    assert "exit status" not in done.stderr, done.stderr
-    if read_first:
-        assert "this repository is closed" in done.stderr

@@ -17,14 +17,11 @@ from typing import Any
 
 import pytest
 
-from npu_rl.common.bundled import bundled_manifests, bundled_recipes, data_root
-from npu_rl.recipes.judgement.judge import judge
-from npu_rl.recipes.recipe.load_recipe import load_recipe
+from npu_rl.common.bundled import data_root
 from npu_rl.stack.compose.git_trees import Trees
 from npu_rl.stack.git.command import Git, init_bare
 from npu_rl.stack.git.objects import EMPTY_TREE, FILE, Entry
 from npu_rl.stack.lock import lock_model
-from npu_rl.stack.manifest.load_manifest import load_manifest
 from npu_rl.stack.sources.git_remote import Network
 from npu_rl.stack.sources.pip_config import PipSettings
 from npu_rl.stack.sources.progress import Silent
@@ -35,7 +32,6 @@ from tests.bundles.made import sealed as sealed_bundle
 from tests.hostile.mutate import NASTY_TEXTS, Mutator
 from tests.hostile.mutation_runs import SEED, run_cases
 from tests.hostile.test_bounds import seal
-from tests.hostile.test_file_mutations import fresh
 from tests.resolve.world import World, component
 from tests.sources.package_index import PackageIndex
 from tests.support import clean_env, ok, run_cli
@@ -126,6 +122,13 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         trees.close()
 
 
+def fresh(folder: Path) -> Path:
+    """The empty folder of a case."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
 # -- the kinds of input --------------------------------------------------------------------------------
 
 
@@ -137,21 +140,6 @@ def sealed(body: dict[str, Any], m: Mutator) -> str:
     except (ValueError, RecursionError):
         pass
     return m.text(body)
-
-
-def a_manifest_or_recipe(stage: Stage, m: Mutator) -> None:
-    """Mutated YAML, or JSON that is YAML too, of one of each."""
-    own, place = stage.world.root / "project" / "m.yaml", stage.folder / "m.yaml"
-    sample = m.random.choice([*bundled_manifests().values(), *bundled_recipes().values(), own, own])
-    if sample == own and m.random.random() < 0.7:
-        place.write_text(m.text(m.value(json.loads(sample.read_text()))), errors="surrogatepass")
-    else:
-        place.write_bytes(m.bytes(sample.read_bytes()))
-    if sample in bundled_recipes().values():
-        judgement = judge(load_recipe(str(place)))
-        json.dumps([found.to_json() for found in judgement.findings])
-    else:
-        load_manifest(str(place))
 
 
 def a_lock(stage: Stage, m: Mutator) -> None:
@@ -218,7 +206,7 @@ def a_patch(stage: Stage, m: Mutator) -> None:
     parse_header(parsed.header)
     patch = lock_model.LockedPatch("x", "./x.patch", "0" * 64, "", 0, (), strip=strip, directory=directory)
     place = fresh(stage.folder / "patch") / "x.patch"
-    m.write(place, data, 0.3)
+    place.write_bytes(data)
     locked = replace(patch, sha256=hashlib.sha256(data).hexdigest())
     locked_text(locked, place.parent, Store(stage.folder / "patches"), stage.trees, {})
     run_patch(stage.trees, stage.patched, patch, data, "c", (".",), headings=m.random.random() < 0.5)
@@ -257,8 +245,7 @@ def a_made_bundle(stage: Stage, m: Mutator) -> None:
         stage.folder / "made.tar",
         stage.folder / "bundle" / "b.tar",
     )
-    shutil.rmtree(place.parent, ignore_errors=True)  # the last case may have left a pipe there
-    place.parent.mkdir()
+    place.parent.mkdir(exist_ok=True)
     if not made.exists():
         make_bundle(manifest, made)
     if m.random.random() < 0.5:
@@ -267,7 +254,7 @@ def a_made_bundle(stage: Stage, m: Mutator) -> None:
         members = members_of(made)
         name = m.random.choice([name for name in members if "/" in name])
         data = sealed_bundle({**members, name: m.bytes(members[name])})
-    m.write(place, data)
+    place.write_bytes(data)
     lock = lock_model.read(lock_model.lock_path(manifest))
     with open_bundle(place) as bundle:
         bundled_store(bundle, lock)
@@ -278,7 +265,6 @@ def _ignore(*_: object) -> None:
 
 
 KINDS: tuple[Callable[[Stage, Mutator], None], ...] = (
-    a_manifest_or_recipe,
     a_lock,
     an_sdist,
     a_patch,

@@ -49,23 +49,8 @@ def test_it_is_refused_by_the_limit(make: Callable[[Path], Path], tmp_path: Path
     assert "not enough memory" in raised.value.why or "more than 1024 MB" in raised.value.why
 
 
+@pytest.mark.second
 def test_a_text_that_many_rows_repeat_is_read(tmp_path: Path) -> None:
     """A dictionary of one text of 1 MB for 4,000 rows: 4 GB, of which 100 MB are held."""
     rows = iter(rows_of(packed(tmp_path / "a", {"q": repeated("x" * 1_000_000, 4000)})))
     assert {len(next(rows)["q"]) for _ in range(150)} == {1_000_000}
-
-
-def test_any_way_of_writing_is_read(tmp_path: Path) -> None:
-    texts = [f"question {n} " + "x" * (n % 97) for n in range(3000)]
-    for number, options in enumerate(
-        (
-            {"row_group_size": 7, "compression": "snappy"},
-            {"use_dictionary": False, "compression": "gzip", "write_statistics": True},
-            {"data_page_version": "2.0", "data_page_size": 100, "write_page_checksum": True},
-            {"use_dictionary": False, "column_encoding": {"q": "DELTA_BYTE_ARRAY"}},
-        )
-    ):
-        path = packed(tmp_path / str(number), {"q": texts, "n": list(range(3000))}, **options)
-        assert [(row["q"], row["n"]) for row in rows_of(path)] == list(
-            zip(texts, map(str, range(3000)), strict=True)
-        )
