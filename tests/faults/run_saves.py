@@ -3,23 +3,16 @@
     python run_saves.py VERL STRATEGY OLD FOLDER SEED...
 
 VERL: the folder of the package verl; Megatron-core is on the path. OLD: 1 for verl 54c9b73. For each SEED a run of four
-saves in FOLDER/SEED, of which the fourth is cut off. The trainer's number of checkpoints is two but where it is named.
-A seed
-
-- "kill...-N" chooses a rank, and one of the calls by which it and its children change FOLDER/SEED in a save: as many as
-  the third save had, and among the N-th fifth of them. Before that call of the fourth the rank ends as by kill -9: with
-  its children and the other rank, or alone, and the others go on for some seconds.
-- "limit" has a rank that can't write a file beyond 1,500 bytes (EFBIG). "limit-one": the number is one.
-- "full-SHARE" has a disk of its own, FOLDER/full, which is filled up before the fourth save, but for this share of what
-  a save takes (ENOSPC). The number is four, so nothing is deleted.
-
+saves in FOLDER/SEED, of which the fourth is cut off. The trainer's number of checkpoints is two.
+A seed "kill...-N" chooses a rank, and one of the calls by which it and its children change FOLDER/SEED in a save: as
+many as the third save had, and among the N-th fifth of them. Before that call of the fourth the rank ends as by
+kill -9: with its children and the other rank, or alone, and the others go on for some seconds.
 The processes are forks of this one, so that torch is imported once. Then `npu_rl.training.run.resume_point` chooses the
 step of each run; two new ranks load it where verl's own find_latest_ckpt_path points to, compare every value, and save
 the next step over what is there.
 
 Prints JSON: a list of {seed, steps, resumed, found, next, error, ...}: what is wrong with each step; the step that is
-resumed from and verl's; what is wrong with the next once it is saved anew. Of a kill also {rank, alone, calls, call,
-signal, within}; of a disk {room, free, codes}.
+resumed from and verl's; what is wrong with the next once it is saved anew; {rank, alone, calls, call, signal, within}.
 """
 
 from __future__ import annotations
@@ -30,7 +23,6 @@ import importlib
 import json
 import os
 import random
-import resource
 import shutil
 import signal
 import sys
@@ -64,9 +56,7 @@ def main(verl: str, strategy: str, old: str, folder: str, *seeds: str) -> list[d
     for seed in seeds:
         run = run_of(folder, seed)
         run.mkdir(parents=True)
-        ranks.keep = 1 if seed == "limit-one" else SAVES if seed.startswith("full-") else 2
-        how = full_disk if seed.startswith("full-") else limited if seed.startswith("limit") else killed
-        one: dict[str, Any] = {"seed": seed} | how(ranks, run, seed)
+        one: dict[str, Any] = {"seed": seed} | killed(ranks, run, seed)
         (run / "store").unlink(missing_ok=True)
         steps = saved_steps(run, layout)
         found.append(one | {"steps": steps} | chosen(run, steps))
@@ -81,7 +71,7 @@ def main(verl: str, strategy: str, old: str, folder: str, *seeds: str) -> list[d
 
 
 def run_of(folder: str, seed: str) -> Path:
-    return Path(folder, "full" if seed.startswith("full-") else "", seed, "checkpoints")
+    return Path(folder, seed, "checkpoints")
 
 
 def chosen(run: Path, steps: dict[int, str]) -> dict[str, Any]:
@@ -141,7 +131,7 @@ class Ranks:
     """What the processes of a run do."""
 
     def __init__(self, verl: Path, strategy: str, old: bool) -> None:
-        self.strategy, self.old, self.keep = strategy, old, 2
+        self.strategy, self.old = strategy, old
         self.save_step = of_trainer(verl)
 
     def join(self, rank: int, store: Path) -> None:
@@ -153,9 +143,7 @@ class Ranks:
             mpu.initialize_model_parallel(expert_model_parallel_size=2 if self.old else 1)
             tensor_parallel.model_parallel_cuda_manual_seed(1)
 
-    def save(
-        self, rank: int, run: Path, pipe: Pipe | None = None, before: Callable[[int], None] = lambda _: None
-    ) -> None:
+    def save(self, rank: int, run: Path, pipe: Pipe | None = None) -> None:
         """Save four times; say to a tracer when the last two begin and end."""
         self.join(rank, run / "store")
         state = State(self.strategy, self.old, run)
@@ -163,8 +151,6 @@ class Ranks:
             state.train(step)
             if step == SAVES - 1 and pipe:
                 pipe.wait_for_tracer()
-            dist.barrier()
-            before(step)
             dist.barrier()
             if pipe and step >= SAVES - 1:
                 pipe.say(b"b")
@@ -180,12 +166,12 @@ class Ranks:
             dist.barrier()
 
         if rank:
-            workers(str(run / f"global_step_{step}" / "actor"), None, step, self.keep)
+            workers(str(run / f"global_step_{step}" / "actor"), None, step, 2)
             return
         trainer = {
             "default_local_dir": str(run),
             "default_hdfs_dir": None,
-            "max_actor_ckpt_to_keep": self.keep,
+            "max_actor_ckpt_to_keep": 2,
         }
         self.save_step(
             SimpleNamespace(
@@ -259,41 +245,6 @@ def killed(ranks: Ranks, run: Path, seed: str) -> dict[str, Any]:
         "signal": tracer.signal,
         "within": tracer.within,
     }
-
-
-def limited(ranks: Ranks, run: Path, seed: str) -> dict[str, Any]:
-    """Let a rank write only small files in its fourth save."""
-    rank = random.Random(seed).randrange(2)
-
-    def limit(step: int) -> None:
-        if step == SAVES:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (1500, 1500))
-
-    pids = [forked(ranks.save, rank, run, None, limit), forked(ranks.save, 1 - rank, run)]
-    return {"rank": rank, "codes": ended(pids, 200)}
-
-
-def full_disk(ranks: Ranks, run: Path, seed: str) -> dict[str, Any]:
-    """Leave the fourth save a share of the room that the third took."""
-    share = float(seed.removeprefix("full-"))
-    free: dict[int, int] = {}
-    filler, note = run.parent / "filler", run.parent / "room"
-
-    def fill(step: int) -> None:
-        disk = os.statvfs(run)
-        free[step] = disk.f_bavail
-        if step < SAVES:
-            return
-        room = int(share * (free[SAVES - 1] - free[SAVES]))
-        note.write_text(str(room))
-        with filler.open("wb", buffering=0) as file:
-            os.posix_fallocate(file.fileno(), 0, (os.statvfs(run).f_bavail - room) * disk.f_bsize)
-
-    pids = [forked(ranks.save, 0, run, None, fill), forked(ranks.save, 1, run)]
-    codes = ended(pids, 200)
-    left = os.statvfs(run).f_bavail
-    filler.unlink()  # someone makes room
-    return {"room": int(note.read_text()), "free": left, "codes": codes}
 
 
 class Pipe:

@@ -40,22 +40,13 @@ def cut(path: Path) -> None:
     path.write_bytes(data[: len(data) // 2])
 
 
-def empty(path: Path) -> None:
-    path.unlink()
-    path.write_bytes(b"")
-
-
 def remove(path: Path) -> None:
     path.unlink()
 
 
-def folder(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
-
-
-@pytest.mark.parametrize("damage", [flip, cut, empty, remove], ids=lambda f: f.__name__)
-@pytest.mark.parametrize("what", ["*.pack", "*.idx", "unit.json"])
+@pytest.mark.parametrize(
+    ("what", "damage"), [("*.pack", flip), ("*.pack", cut), ("*.idx", flip), ("unit.json", remove)]
+)
 def test_every_unit_of_the_store_is_damaged(scene: Scene, what: str, damage: Damage) -> None:
     files = list((scene.store / "units").rglob(what))
     assert len(files) >= 3
@@ -70,12 +61,11 @@ def test_every_unit_of_the_store_is_damaged(scene: Scene, what: str, damage: Dam
     scene.check("old")
 
 
-@pytest.mark.parametrize("damage", [flip, cut, empty, remove], ids=lambda f: f.__name__)
-def test_kept_patch_texts_are_damaged(scene: Scene, damage: Damage) -> None:
+def test_kept_patch_texts_are_damaged(scene: Scene) -> None:
     files = list((scene.store / "files").iterdir())
     assert files
     for path in files:
-        damage(path)
+        flip(path)
     for unit in (scene.store / "units").iterdir():
         shutil.rmtree(unit)
     other = scene.folder / "other"
@@ -90,13 +80,6 @@ def test_without_the_network_damage_is_an_error_that_says_so(scene: Scene) -> No
     done = run_cli(["setup", "-m", scene.stage.manifest("old"), "-w", other, "--offline"], scene.env)
     assert_told(done, "is not in the local store")
     assert not (other / "code").exists()
-
-
-def test_strangers_in_the_store_are_no_trouble(scene: Scene) -> None:
-    (scene.store / "units/README").write_text("hello")
-    (scene.store / "units/empty").mkdir()
-    (scene.store / "tmp/q-0123456789abcdef").mkdir()
-    scene.check_again("new")
 
 
 def test_damaged_objects_of_a_workspace_lose_no_work(scene: Scene) -> None:

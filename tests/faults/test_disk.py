@@ -71,27 +71,9 @@ def test_the_workspaces_disk_is_full(scene: Scene, big: Path, tmp_path: Path) ->
         assert run_cli(["verify", "--deep", "-w", place], scene.env).returncode == 0
 
 
-def test_a_disk_with_no_room_at_all_is_refused_before_anything_is_written(
-    scene: Scene, tmp_path: Path
-) -> None:
-    disk = tmp_path / "disk"
-    with small_disk(disk, 24 * 4096):
-        (disk / "filler").write_bytes(bytes(20 * 4096))
-        done = run_cli(["setup", "-m", scene.stage.manifest("old"), "-w", disk / "w"], scene.env)
-        assert_told(done, "free disk space", code=3)
-        assert not (disk / "w/code").exists()
-        (disk / "filler").unlink()
-        subprocess.run(["mount", "-o", "remount,size=20000000", str(disk)], check=True)
-        assert (
-            run_cli(["setup", "-m", scene.stage.manifest("old"), "-w", disk / "w"], scene.env).returncode == 0
-        )
-
-
-@pytest.mark.parametrize("room", [8, 20, 40])
-def test_the_stores_disk_is_full(scene: Scene, big: Path, tmp_path: Path, room: int) -> None:
-    """Wherever in fetch or compose that is."""
+def test_the_stores_disk_is_full(scene: Scene, big: Path, tmp_path: Path) -> None:
     store = tmp_path / "disk/store"
-    with small_disk(store.parent, room * 4096):
+    with small_disk(store.parent, 20 * 4096):
         before = snapshot(scene.paths.root)
         done = run_cli(
             ["setup", "-m", big, "-w", scene.paths.root], {**scene.env, "NPU_RL_STORE": str(store)}
@@ -103,7 +85,7 @@ def test_the_stores_disk_is_full(scene: Scene, big: Path, tmp_path: Path, room: 
         assert os.listdir(store / "tmp") == []
 
 
-@pytest.mark.parametrize("limit", [2_000_000, 20_000, 3_000, 300])
+@pytest.mark.parametrize("limit", [2_000_000, 3_000])
 def test_a_file_that_is_too_large_for_the_disk(scene: Scene, big: Path, limit: int) -> None:
     """A second way for a write to fail, which needs no privileges: the kernel's limit on the size of files."""
     before = snapshot(scene.paths.root)

@@ -1,18 +1,14 @@
 """Saves that are cut off, by verl's own checkpoint managers: always resumable, one save lost at most.
 
 Fifty kills in the third tier: five for each trainer at each of verl's pins (0.5.0 and those of four stacks), before a
-change of the disk that a seed chooses among those of a save. Five of them in the second tier. Besides kills, disks that
-are full and a limit on the size of files. What a killed process has written stays written: no test for a host that
-loses power.
+change of the disk that a seed chooses among those of a save. What a killed process has written stays written: no test
+for a host that loses power.
 """
 
 from __future__ import annotations
 
-import functools
 import json
 import os
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -37,7 +33,6 @@ PAI = {  # submodules of Pai-Megatron-Patch 7737a32f: package, commit, repositor
     "verl": ("cccc2ef2c94e747578b75b58eb69625a0dd2f9bf", "volcengine+verl"),
     "megatron/core": ("6a6cd478839d90cf09a837adf8c79cbc844bc920", "NVIDIA+Megatron-LM"),
 }
-FULL = ("full-0", "full-0.3", "full-0.6", "full-0.85", "full-0.97")  # from the first file to data.pt
 Run = dict[str, Any]
 
 
@@ -47,10 +42,8 @@ def cut_off(code: Path, strategy: str, folder: Path, *seeds: str, old: bool = Fa
         pytest.importorskip(needed)
     if not Tracer.possible():
         pytest.skip("system calls are known by their numbers on x86-64 only")
-    disk = folder / "saved" / "full"
-    disk.mkdir(parents=True)
-    in_room = small_disk()
-    wanted = [seed for seed in seeds if in_room or not seed.startswith("full-")]
+    saved = folder / "saved"
+    saved.mkdir()
     env = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(map(str, (INJECTED, REHEARSAL, code, ROOT))),
@@ -59,44 +52,26 @@ def cut_off(code: Path, strategy: str, folder: Path, *seeds: str, old: bool = Fa
         "CUDA_VISIBLE_DEVICES": "",
         "GLOO_SOCKET_IFNAME": "lo",
     }
-    runner = [sys.executable, "-W", "ignore", RUNNER, code / "verl", strategy, int(old), disk.parent, *wanted]
-    done = run_program([*in_room, *([disk] if in_room else []), *map(str, runner)], env=env, timeout=580)
+    runner = [sys.executable, "-W", "ignore", RUNNER, code / "verl", strategy, int(old), saved, *seeds]
+    done = run_program([*map(str, runner)], env=env, timeout=580)
     if "OSError: [Errno 1] ptrace" in done.stderr:
         pytest.skip("processes can't be traced here")
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     found: list[Run] = json.loads(done.stdout.strip().splitlines()[-1])
-    assert [one["seed"] for one in found] == wanted
+    assert [one["seed"] for one in found] == list(seeds)
     print(*map(json.dumps, found), sep="\n")  # `pytest -rP` shows each kill
     return found
 
 
-@functools.cache
-def small_disk() -> tuple[str, ...]:
-    """The words before a command that give it a disk of 3 MB, for it alone; empty where that is not allowed.
-
-    The first argument after these is the disk's folder.
-    """
-    if shutil.which("unshare") is None:
-        return ()
-    mapped = () if os.getuid() == 0 else ("--user", "--map-root-user")
-    words = ("unshare", *mapped, "--mount", "sh", "-c", 'mount -t tmpfs -o size=3m none "$0" && exec "$@"')
-    tried = subprocess.run([*words, "/mnt", "true"], capture_output=True, check=False)
-    return words if tried.returncode == 0 else ()
-
-
 def require_resumable(runs: list[Run]) -> None:
     for one in runs:
-        kind = one["seed"].partition("-")[0]
-        if kind == "kill":
-            assert (one["signal"], one["within"]) == (9, True), one
-        else:  # a rank of them has failed; a full disk has no block left
-            assert any(code not in (0, None) for code in one["codes"]) and one.get("free", 0) == 0, one
+        assert (one["signal"], one["within"]) == (9, True), one
         assert one["steps"]["3"] == "", "the save before is whole"
         assert one["resumed"] == (4 if one["steps"]["4"] == "" else 3), one
         assert one["found"] == f"global_step_{one['resumed']}", "verl's own function finds it"
         assert one["error"] == "", "it loads, each value as it was saved"
         assert one["next"] == "", "and the next is whole, over what was left"
-        if kind != "kill" or one["rank"] == 1:
+        if one["rank"] == 1:
             assert one["resumed"] == 3, "without all ranks' files the step is not whole"
 
 
@@ -105,39 +80,21 @@ def kills(pin: str, strategy: str) -> list[str]:
 
 
 @pytest.mark.pypi
-def test_fsdp(code_tree: Path, tmp_path: Path) -> None:
-    runs = cut_off(code_tree, "fsdp", tmp_path, *kills("0.5.0", "fsdp")[::2], FULL[1], "limit-one")
-    (one,) = [one for one in runs if one["seed"] == "limit-one"]
-    require_resumable([other for other in runs if other is not one])
-    # What checkpoint.keep: 1 was before it was rendered as two: verl deletes the only checkpoint, then writes.
-    assert one["resumed"] is None and set(one["steps"]) == {"1", "2", "3", "4"} and all(one["steps"].values())
-
-
-@pytest.mark.pypi
-def test_megatron(code_tree: Path, tmp_path: Path) -> None:
-    require_resumable(
-        cut_off(code_tree, "megatron", tmp_path, *kills("0.5.0", "megatron")[1::2], FULL[3], "limit")
-    )
-
-
-def test_a_small_disk_can_be_had() -> None:
-    if not small_disk():
-        pytest.skip("a small file system can't be mounted here, so no save has met a full one")
+@pytest.mark.parametrize("strategy", ["fsdp", "megatron"])
+def test_quickstart(code_tree: Path, tmp_path: Path, strategy: str) -> None:
+    require_resumable(cut_off(code_tree, strategy, tmp_path, *kills("0.5.0", strategy)[::2]))
 
 
 @pytest.mark.upstreams
 @pytest.mark.parametrize("strategy", ["fsdp", "megatron"])
-@pytest.mark.parametrize("pin", ["0.5.0", *TREES, "cccc2ef"])
-def test_each_pin(pin: str, strategy: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    upstreams = request.getfixturevalue("upstreams")
+@pytest.mark.parametrize("pin", [*TREES, "cccc2ef"])
+def test_each_pin(pin: str, strategy: str, upstreams: Path, tmp_path: Path) -> None:
     code = tmp_path / "code"
-    if pin == "0.5.0":
-        code = request.getfixturevalue("code_tree")
-    elif pin in TREES:
+    if pin in TREES:
         manifest, components = TREES[pin]
         tree(upstreams, code, components, manifest=manifest)
     else:
         for package, (commit, repository) in PAI.items():
             archive(upstreams / repository / "repo", commit, package, code)
-    runs = cut_off(code, strategy, tmp_path, *kills(pin, strategy), *FULL, "limit", old=pin == "54c9b73")
+    runs = cut_off(code, strategy, tmp_path, *kills(pin, strategy), old=pin == "54c9b73")
     require_resumable(runs)
