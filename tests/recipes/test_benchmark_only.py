@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.recipes.recipe.schema_model_and_data import Model
-from tests.code_trees import Loaded, check_recipe, megatron, recipe
+from tests.code_trees import check_recipe, megatron, recipe
 
 KEY = "actor_rollout_ref"
 
@@ -47,22 +46,3 @@ def test_the_last_word_counts() -> None:
     key = f"{KEY}.rollout.ignore_eos"
     assert found(recipe(rollout={"ignore_end": True}, overrides={key: False})) == []
     assert len(found(recipe(rollout={"ignore_end": False}, overrides={key: True}))) == 1
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        {},
-        {"rollout": {"ignore_end": False}},
-        {"model": {"path": "m", "load_weights": True}},
-        {"env": {"VLLM_ENABLE_FIX_ROUTE": "0"}},
-    ],
-    ids=str,
-)
-def test_what_spoils_nothing(said: dict[str, Any]) -> None:
-    assert found(megatron(**said)) == []
-
-
-def test_a_made_up_model_is_random_anyway() -> None:
-    made = Model(make="tiny-deepseek-v3", load_weights=False)
-    assert found(Loaded(megatron().recipe.model_copy(update={"model": made}))) == []

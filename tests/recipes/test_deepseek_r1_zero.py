@@ -16,8 +16,6 @@ from npu_rl.common.yaml_documents.yaml_reader import read_yaml
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.recipes.recipe.trainer_command import argument
 from npu_rl.recipes.recipe.trainer_settings import flatten_mappings, list_settings
-from npu_rl.stack.lock.lock_model import lock_path
-from npu_rl.stack.lock.lock_model import read as read_lock
 from tests.code_trees import R1_ZERO_PINS, check_recipe, known_keys, unpatched
 from tests.recipes.source_tables import NAMES, changed, said, sources, table
 from tests.training.test_hydra_compose import composed
@@ -81,20 +79,6 @@ def test_the_random_one_is_refused_as_a_training() -> None:
     errors = check_recipe(load_recipe(RANDOM, ["benchmark=false"]), None).errors
     assert {error.path for error in errors} == {("model", "load_weights"), ("rollout", "ignore_end")}
     assert all(error.where.startswith(f"bundled:{RANDOM}.yaml:") for error in errors)
-
-
-def test_the_vocabulary_is_not_sorted_at_each_token() -> None:
-    """VLLM_ASCEND_ENABLE_TOPK_OPTIMIZE sorts before it looks for a k or p, and this recipe has neither."""
-    recipe = load_recipe(NAME).recipe
-    assert (recipe.rollout.top_k, recipe.rollout.top_p) == (-1, 1.0)
-    given = {
-        name: read_yaml(path.read_bytes(), name, MANIFEST).data.get("env", {})
-        for name, path in bundled_manifests().items()
-    }
-    assert "VLLM_ASCEND_ENABLE_TOPK_OPTIMIZE" not in given[recipe.manifest]
-    assert given["deepseek-v3-cann"]["VLLM_ASCEND_ENABLE_TOPK_OPTIMIZE"] == "0"  # with it, not vLLM's top-p
-    locked = read_lock(lock_path(bundled_manifests()[recipe.manifest]))
-    assert "VLLM_ASCEND_ENABLE_TOPK_OPTIMIZE" not in locked.env
 
 
 @pytest.fixture(scope="module")

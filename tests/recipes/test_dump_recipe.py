@@ -6,7 +6,6 @@ import tempfile
 from pathlib import Path
 
 import pytest
-import yaml
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
@@ -18,7 +17,7 @@ from npu_rl.recipes.recipe.dump_recipe import recipe_yaml
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe, load_recipe
 from npu_rl.recipes.recipe.recipe_fields import read_scalar
 from tests.config.documents import ids, write
-from tests.recipes.examples import GOOD, HERE, open_mapping
+from tests.recipes.examples import GOOD, open_mapping
 
 
 def again(loaded: LoadedRecipe) -> LoadedRecipe:
@@ -36,22 +35,6 @@ def test_it_reads_back_as_the_same_recipe(path: Path) -> None:
     assert copy.digest == loaded.digest
     assert copy.recipe == loaded.recipe.model_copy(update={"extends": None})
     assert "extends" not in copy.data
-
-
-def test_each_line_says_who_wrote_it() -> None:
-    child = HERE / "good" / "child.yaml"
-    text = recipe_yaml(load_recipe(str(child), ["optimizer.lr=1e-5"]))
-    lines = text.splitlines()
-    assert lines[0] == "# Resolved from child.yaml, everything.yaml"
-    assert lines[1] == "# and optimizer.lr=1e-5"
-    assert lines[2] == f"# ./ is {child.parent}"
-    assert f"name: child  # {child}:2" in lines
-    assert "  lr: 1e-5  # command line: optimizer.lr=1e-5" in lines
-    assert any(
-        line.startswith("    expert: 32  # ") and line.endswith("everything.yaml:71") for line in lines
-    )
-    assert 'digit: "7"' in text, "quotes that mean something stay"
-    assert yaml.safe_load(text)["steps"] == 20, "and any YAML reader takes it"
 
 
 TEXTS = st.text(

@@ -12,7 +12,6 @@ from npu_rl.common.errors import RecipeError, UsageError
 from npu_rl.common.yaml_documents.document_kind import InvalidRecipe
 from npu_rl.recipes.recipe.key_map import dotted_keys, recipe_key_of, sections
 from npu_rl.recipes.recipe.load_recipe import load_recipe
-from npu_rl.recipes.recipe.overrides import parse_overrides
 from npu_rl.recipes.recipe.schema import Recipe
 from tests.config.documents import write
 from tests.recipes.examples import MINIMAL
@@ -83,7 +82,7 @@ def test_a_null_removes(null: str) -> None:
     assert "overrides['a.b']['x:1']: has no value" in invalid("a.b={x:1}"), "YAML wants a space there"
 
 
-@pytest.mark.parametrize("null", ["null", "NULL", '"null"'])
+@pytest.mark.parametrize("null", ["null", '"null"'])
 def test_a_null_of_the_trainer_is_written_as_in_its_scripts(tmp_path: Path, null: str) -> None:
     """In a file, over a file and on the command line, also where a parent sets a null already; ~ removes it."""
     assert loaded(f"trainer_key.a={null}", f"+data.b={null}").overrides == {
@@ -102,26 +101,6 @@ def test_a_null_of_the_trainer_is_written_as_in_its_scripts(tmp_path: Path, null
     assert given.digest == load_recipe(str(child)).digest
 
 
-@pytest.mark.parametrize("null", ["null", "NULL", '"null"'])
-def test_a_null_of_the_trainer_may_stand_inside_of_a_value(null: str) -> None:
-    """As in a file and as Hydra reads it. ~ has nothing to remove there, and a list of the recipe takes no null."""
-    given = loaded(
-        f"a.b=[{null}, 1]", f"overrides.a.c={{d: {{e: [x, {null}]}}}}", f"overrides={{f.g: {null}}}"
-    )
-    assert given.overrides == {"a.b": [None, 1], "a.c": {"d": {"e": ["x", None]}}, "f.g": None}
-    assert "overrides['a.b'][0]: has no value" in invalid("a.b=[~, 1]")
-    assert "data.train[0]: " in invalid("data.train=[null, /a.parquet]")
-
-
-def test_where_a_value_comes_from() -> None:
-    recipe = load_recipe("quickstart", ["optimizer.lr=1e-6", "env.A=1", "a.b=[1,2]"])
-    assert recipe.where("optimizer", "lr") == "command line: optimizer.lr=1e-6"
-    assert recipe.where("optimizer").startswith("bundled:quickstart.yaml:"), "it wrote the section"
-    assert recipe.where("env") == "command line: env.A=1"
-    assert recipe.where("overrides", "a.b", 1) == "command line: a.b=[1,2]"
-    assert recipe.overrides == ("optimizer.lr=1e-6", "env.A=1", "a.b=[1,2]")
-
-
 def test_faults_cite_the_argument() -> None:
     message = invalid("optimizer.lr=abc", "rollout.engine=vlm", "steps.x=1")
     assert message.startswith("3 invalid arguments\n  where: the command line\n")
@@ -129,16 +108,6 @@ def test_faults_cite_the_argument() -> None:
     assert " rollout.engine=vlm: must be 'hf' or 'vllm', not 'vlm'" in message
     assert " steps.x=1: steps: must be a whole number" in message
     assert "next:" not in message
-
-
-def test_invalid_argument_is_not_called_an_invalid_recipe() -> None:
-    message = invalid("rollout.temprature=1")
-    assert message.splitlines() == [
-        "Invalid argument 'rollout.temprature=1'",
-        "  where: the command line",
-        "  why:   rollout.temprature: unknown key; did you mean 'rollout.temperature'?",
-        "  next:  Write rollout.temperature=1.",
-    ]
 
 
 def test_a_key_that_is_missing_after_an_override_is_missed_where_the_section_is() -> None:
@@ -157,59 +126,29 @@ def test_an_unknown_key_of_a_section_that_the_trainer_has_too() -> None:
     ("argument", "why"),
     [
         ("steps", "it has no '='"),
-        ("", "it has no '='"),
-        ("=3", "the key is empty"),
-        ("+=3", "the key is empty"),
-        (".steps=3", "a part of the key is empty"),
         ("optimizer..lr=3", "a part of the key is empty"),
         ("optimizer.lr=", "it gives no value"),
-        ("optimizer.lr=  ", "it gives no value"),
-        ("optimizer.lr=#1", "can't be read: it is empty"),
         ("lr=1", "a recipe has no key 'lr'; did you mean 'optimizer.lr'?"),
-        ("micro_batch=1", "did you mean 'rollout.micro_batch' or 'actor.micro_batch' or 'reference.micro_batch'?"),
-        ("stpes=1", "did you mean 'steps'?"),
-        ("qqqqqq=1", "a recipe has no key 'qqqqqq'\n  next:  `npu-rl recipes copy quickstart` writes"),
         ("stepz=3", "did you mean 'steps'?\n  next:  Write steps=3."),
         ("optimiser.lr=2", "next:  Write optimizer.lr=2, or overrides.optimiser.lr=2 if it is a key of the trainer."),
-        ("optimiser.lr=1", "a recipe has no section 'optimiser'; did you mean 'optimizer.lr'?"),
         ("extends=quickstart", "the files are read before the command line"),
         ("~trainer.x=1", "Hydra's ~ is not supported"),
-        ("a b.c=1", "is not a key of a trainer"),
-        ("overrides.a b=1", "is not a key of a trainer"),
-        ("+++a.b=1", "is not a key of a trainer"),
         ("a." * 40 + "b=1", "more than 32 parts"),
         ("title=a: b: c", "can't be read: mapping values are not allowed here"),
-        ("title=*x", "found undefined alias 'x'"),
         ("title=!!python/object x", "YAML tags are not allowed"),
-        ("title=[", "can't be read"),
-        ("title=a\n---\nb", "another document"),
         ("title=" + "[" * 40, "nested deeper than 32 levels"),
-        ("title=\x00", "is not allowed in YAML"),
-        ("title=\udc80", "can't be read"),
     ],
 )  # fmt: skip
 def test_what_can_not_be_meant(argument: str, why: str) -> None:
     assert why in refused(argument)
 
 
-def test_every_argument_that_can_not_be_meant_is_told_at_once() -> None:
-    message = refused("steps=1", "x", "+steps.a=2", "steps=2", "=")
-    assert "3 invalid arguments" in message
-    assert "x: it has no '='" in message and "=: the key is empty" in message
-    assert "steps=2: the key is given twice, first by steps=1" in message
-
-
 @pytest.mark.parametrize(
     ("one", "other"),
-    [("a.b=1", "+a.b=2"), ("a.b=1", "overrides.a.b=1"), ("steps=1", "steps=1"), ("seed=1", "seed=null")],
+    [("a.b=1", "overrides.a.b=1"), ("steps=1", "steps=1")],
 )
 def test_a_key_given_twice(one: str, other: str) -> None:
     assert f"the key is given twice, first by {one}" in refused(one, other)
-
-
-def test_a_typo_of_a_section_can_still_be_the_trainers() -> None:
-    assert loaded("+optimiser.lr=1").overrides == {"optimiser.lr": 1}
-    assert loaded("reward_model.enable=false").overrides == {"reward_model.enable": False}
 
 
 def test_local_paths_are_relative_to_the_current_folder(
@@ -230,11 +169,6 @@ def test_local_paths_are_relative_to_the_current_folder(
     assert recipe.manifest == str(tmp_path / "here" / "m.yaml")
 
 
-def test_a_secret_in_a_url_is_not_repeated() -> None:
-    message = invalid("steps=https://me:hunter2@example.org/x")
-    assert "hunter2" not in message and "//***@example.org" in message
-
-
 def test_the_trainers_words() -> None:
     assert recipe_key_of("data.train_batch_size") == "data.batch"
     assert recipe_key_of("actor_rollout_ref.actor.optim.clip_grad") == "optimizer.clip"
@@ -252,19 +186,7 @@ def test_the_trainers_words() -> None:
 PARTS = [*"=.+~[]{},:#'\"\\!&*-|>%@`\n ", "steps", "optimizer", "lr", "1"]
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.lists(st.sampled_from(PARTS) | st.text(max_size=3), max_size=12).map("".join))
-def test_any_argument_is_an_override_or_a_usage_error(text: str) -> None:
-    try:
-        (override,) = parse_overrides([text])
-    except UsageError as error:
-        assert "nvalid argument" in str(error) and error.why
-    else:
-        assert text.partition("=")[0].lstrip("+").endswith(override.path[-1])
-        assert override.path[0] in sections()
-
-
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.sampled_from(PARTS) | st.text(max_size=3), max_size=8).map("".join), st.booleans())
 def test_any_value_gives_a_recipe_or_an_error_for_people(value: str, trainers: bool) -> None:
     key = "actor_rollout_ref.x" if trainers else "reward.arguments.x"

@@ -46,36 +46,13 @@ def test_a_section_on_verls_keys_is_absent_and_says_so_instead_of_answering_with
         given.stepz  # noqa: B018
 
 
-def test_an_interval_of_checkpoints_that_is_left_out_is_the_trainers_and_not_never() -> None:
-    left_out = Recipe.model_validate({key: value for key, value in DATA.items() if key != "checkpoint"})
-    assert left_out.checkpoint.every is None
-    assert "checkpoint" not in left_out.model_fields_set
-
-
-@pytest.mark.parametrize("name", SECTIONS_OF_VERL)
-def test_a_section_on_verls_keys_is_refused_with_the_reason(name: str, tmp_path: Path) -> None:
-    path = written(tmp_path, OWN_KEYS.read_text(encoding="utf-8") + f"{name}: {{}}\n")
-    refused = f"{name}: {name} has no meaning where the trainer's keys are its own (trainer.keys): set"
-    assert refused in faults(path)
-
-
 @pytest.mark.parametrize(
     ("override", "message"),
     [
         ("reward.function=f.py:g", "reward.function has no meaning where the trainer's keys are its own"),
-        ("checkpoint.keep=2", "checkpoint.keep has no meaning where the trainer's keys are its own"),
         ("trainer.keys.seed=null", "the trainer has no key for it: set trainer.keys.seed to the key"),
-        (
-            "trainer.keys.checkpoint.every=null",
-            "set trainer.keys.checkpoint.every to the key it is written to",
-        ),
-        ("trainer.config=null", "required key 'config' is missing: trainer.keys are those of this configura"),
         ("trainer.keys=null", "log is for a trainer whose keys are its own"),
-        ("trainer.keys=null", "required key 'model' is missing"),
         ("trainer.keys.steps=null", "required key 'steps' is missing"),
-        ("trainer.keys.steps=a b", "must be a key of the trainer, such as actor_config.lr"),
-        ("trainer.sections={a: b}", "must be a dotted name, such as package.module.Name"),
-        ("trainer.log=lines", "must be 'steps' or 'iterations', not 'lines'"),
         ("trainer.metrics={reward: a}", "critic/score/mean"),
         ("trainer.keyz.steps=a", "unknown key; did you mean 'trainer.keys.steps'?"),
     ],

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-import re
-from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from npu_rl.common.yaml_documents.document_kind import MANIFEST
 from npu_rl.common.yaml_documents.quoted_text import Quoted
-from npu_rl.common.yaml_documents.yaml_reader import NotYaml, read_value, read_yaml
+from npu_rl.common.yaml_documents.yaml_reader import read_yaml
 from npu_rl.recipes.recipe import recipe_fields
-from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.recipes.recipe.recipe_fields import read_scalar
-from tests.config.documents import write
-from tests.recipes.examples import MINIMAL
 
 
 @pytest.mark.parametrize(
@@ -42,17 +37,11 @@ def test_what_a_scalar_means(written: str, meant: object) -> None:
     assert json.dumps(value) == json.dumps(meant)
 
 
-@given(st.text(max_size=12) | st.from_regex(r"[+-]?[0-9_.eE+-]{1,12}", fullmatch=True))
-def test_a_scalar_is_never_a_fault(text: str) -> None:
-    value = read_scalar(text)
-    assert value is None or isinstance(value, (bool, int, str)) or math.isfinite(value)
-    assert read_scalar(Quoted(text)) == (None if text.lower() in ("null", "~") else text)
-
-
-_TYPES = ["Whole", "Positive", "Count", "OrAll", "OrMinusOne", "Number", "NotNegative", "AboveZero", "Share"]
+_TYPES = ["Whole", "OrMinusOne", "Number", "Share"]
 
 
 @pytest.mark.parametrize("field", _TYPES)
+@settings(max_examples=40)
 @given(st.text(max_size=12) | st.from_regex(r"[+-]?[0-9_.eE+-]{1,12}", fullmatch=True) | st.floats())
 def test_a_number_is_one_or_is_refused_in_plain_words(field: str, value: Any) -> None:
     adapter: TypeAdapter[Any] = TypeAdapter(getattr(recipe_fields, field))
@@ -71,27 +60,3 @@ def test_quotes_are_remembered_and_keys_are_plain() -> None:
     assert [type(value) for value in (data["a"], data["b"], data["c"], data["d"])] == [str, *[Quoted] * 3]
     assert [type(item) for item in data["e"] or []] == [str, Quoted]
     assert all(type(key) is str for key in data)
-
-
-def test_a_recipe_may_quote_anything(tmp_path: Path) -> None:
-    quoted = re.sub(r"(: |\[)([A-Za-z0-9./_-]+)(?=[\n,}\]])", r'\1"\2"', MINIMAL)
-    assert quoted.count('"') == 2 * 13
-    ours = load_recipe(write(tmp_path / "r.yaml", quoted))
-    assert ours.digest == load_recipe(write(tmp_path / "minimal.yaml", MINIMAL)).digest
-
-
-@pytest.mark.parametrize("text", ["#", "a: b: c", "[", "'", "*a", "a\n---\nb", "\0", "!x y", "%"])
-def test_what_is_no_value(text: str) -> None:
-    with pytest.raises(NotYaml) as caught:
-        read_value(text)
-    assert caught.value.line >= 1 and caught.value.why
-
-
-@given(st.text(max_size=20))
-def test_any_text_is_a_value_or_not_yaml(text: str) -> None:
-    try:
-        value, places, _ = read_value(text)
-    except NotYaml as error:
-        assert error.why
-    else:
-        assert () in places and (value is None or isinstance(value, (str, list, dict)))

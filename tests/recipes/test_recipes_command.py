@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -14,7 +13,7 @@ from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.workspace.folder.receipt import Receipt
 from tests.config.documents import write
 from tests.recipes.examples import MINIMAL
-from tests.support import assert_told, clean_env, ok, run_cli
+from tests.support import clean_env, ok, run_cli
 
 
 @pytest.fixture
@@ -29,14 +28,6 @@ def npu_rl(tmp_path: Path):  # type: ignore[no-untyped-def]
     return run
 
 
-def test_show_is_a_recipe_again(npu_rl) -> None:  # type: ignore[no-untyped-def]
-    done = ok(npu_rl("recipes", "show", "quickstart", "optimizer.lr=1e-6", "a.b=x"))
-    assert "  lr: 1e-6  # command line: optimizer.lr=1e-6\n" in done.stdout
-    assert "steps: 60  # bundled:quickstart.yaml:" in done.stdout
-    again = load_recipe(write(npu_rl.here / "again.yaml", done.stdout))
-    assert again.digest == load_recipe("quickstart", ["optimizer.lr=1e-6", "a.b=x"]).digest
-
-
 def test_show_as_json(npu_rl) -> None:  # type: ignore[no-untyped-def]
     shown = json.loads(npu_rl("recipes", "show", "quickstart", "steps=5", "--json").stdout)
     assert shown["recipe"]["steps"] == 5 and shown["recipe"]["optimizer"]["lr"] == 0.003
@@ -44,18 +35,6 @@ def test_show_as_json(npu_rl) -> None:  # type: ignore[no-untyped-def]
     assert shown["where"]["steps"] == "command line: steps=5"
     assert shown["bundled"] is True and list(shown["files"]) == ["bundled:quickstart.yaml"]
     assert shown["digest"] == load_recipe("quickstart", ["steps=5"]).digest
-
-
-def test_copy_change_and_show(npu_rl) -> None:  # type: ignore[no-untyped-def]
-    done = ok(npu_rl("recipes", "copy", "quickstart"))
-    assert done.stdout.splitlines()[0] == "quickstart.yaml"
-    assert sorted(os.listdir(npu_rl.here)) == ["quickstart.yaml", "recipe.schema.json"]
-    path = npu_rl.here / "quickstart.yaml"
-    path.write_text(path.read_text().replace("steps: 60", "steps: 3"))
-    assert "steps: 3  # quickstart.yaml:" in npu_rl("recipes", "show", "quickstart.yaml").stdout
-    assert "steps: 60" in npu_rl("recipes", "show", "quickstart").stdout, "a name is the bundled one"
-    assert_told(npu_rl("recipes", "copy", "quickstart"), "already exists", code=2)
-    assert "steps: 3" in path.read_text()
 
 
 def test_check_lists_the_paths_that_are_not_on_this_machine(npu_rl) -> None:  # type: ignore[no-untyped-def]
@@ -100,17 +79,3 @@ def test_check_against_a_workspace(npu_rl) -> None:  # type: ignore[no-untyped-d
     assert found["code"] == str(code)
     assert done.returncode == 1, "that trainer knows hardly a key"
     assert any(error["trainer_key"] == "actor_rollout_ref.actor.optim.lr" for error in found["findings"])
-
-
-@pytest.mark.parametrize(
-    ("argument", "fix"),
-    [
-        ("rollout.n=4", "write rollout.responses in place of rollout.n"),
-        ("optimizer.l=1", "write optimizer.lr in place of optimizer.l"),
-        ("steps=x", ""),
-    ],
-)
-def test_an_invalid_recipe_has_its_fix_for_programs(tmp_path: Path, argument: str, fix: str) -> None:
-    done = run_cli(["recipes", "check", "quickstart", argument, "--json"], clean_env(tmp_path), tmp_path)
-    (found,) = json.loads(done.stdout)["findings"]
-    assert (found["rule"], found["fix"]) == ("invalid-recipe", fix)

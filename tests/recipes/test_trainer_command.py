@@ -231,17 +231,6 @@ def test_one_machine_starts_a_ray_of_its_own() -> None:
     assert ray_options(recipe(), Path("/tmp/ray"))["num_cpus"] == 4
 
 
-def test_a_recipe_for_gpus() -> None:
-    """The trainer asks Ray for GPUs, which Ray counts by itself, and NCCL takes HCCL's place."""
-    given = recipe(device="cuda", cluster={"dies": 8, "die_memory_gb": 96, "interface": "eth0"})
-    made = rendered(given)
-    assert pairs(made)["trainer.device"] == "cuda"
-    assert ray_options(given, None) == {"address": "local", "include_dashboard": False, "num_gpus": 8}
-    assert made.environment["NCCL_SOCKET_IFNAME"] == "eth0"
-    assert not {"HCCL_SOCKET_IFNAME", "NPU_RL_STANDINS", "CUDA_VISIBLE_DEVICES"} & made.environment.keys()
-    assert pairs(rendered(recipe()))["trainer.device"] == "npu"  # verl has no word for a CPU
-
-
 values = st.recursive(
     st.none()
     | st.booleans()

@@ -70,12 +70,8 @@ def test_the_first_place_that_holds_counts(tmp_path: Path) -> None:
     ("given", "replaced"),
     [
         ("Rollout.__init__ = __init__", True),
-        ("    Rollout.__init__ = new_init", True),
-        ("spmd.Rollout.__init__ = __init__", True),
         ("Rollout.__init__ = wrapper(Rollout.__init__)", False),
-        ("Rollout.generate = generate", False),
         ("if Rollout.__init__ == __init__: pass", False),
-        ("Other.__init__ = __init__", False),
     ],
 )
 def test_a_function_that_is_replaced_at_run_time(tmp_path: Path, given: str, replaced: bool) -> None:
@@ -84,20 +80,9 @@ def test_a_function_that_is_replaced_at_run_time(tmp_path: Path, given: str, rep
     assert why == (f"{ROLLOUT} is replaced at run time by {PATCH}:3" if replaced else "")
 
 
-def test_only_the_replaced_function_is(tmp_path: Path) -> None:
-    code = lay(tmp_path, VERL, PATCHES)
-    assert look(code, Place(ROLLOUT, "another text"))[1] == ""
-    assert look(code, Place(ROLLOUT, "made here"))[1] == ""
-
-
 def test_what_the_replacement_has_too_still_counts(tmp_path: Path) -> None:
     code = lay(tmp_path, VERL, {PATCH: PATCHES[PATCH] + '\n        raise ValueError("too few tokens")\n'})
     assert look(code, PREFILL)[0].startswith(f"{PATCH}:")
-
-
-def test_a_function_of_a_module_is_replaced(tmp_path: Path) -> None:
-    patches = {"verl_patches/a.py": "from verl.workers.rollout import spmd\nspmd.convert = convert\n"}
-    assert look(lay(tmp_path, VERL, patches), Place(ROLLOUT, "made here"))[1].endswith("verl_patches/a.py:2")
 
 
 def test_patches_that_the_entry_point_does_not_import_replace_nothing(tmp_path: Path) -> None:
@@ -128,16 +113,3 @@ def test_without_a_workspace_the_pins_decide(pins: list[str], where: str | None)
     assert found.holds is (where is not None)
     assert found.where == (where or ROLLOUT)
     assert found.holds or found.why == f"{ROLLOUT} was read at 55e3c5b, which the manifest doesn't pin"
-
-
-def test_tags_and_releases_are_pins() -> None:
-    tag = Place("a.py", "x", ("v0.9.1rc2", "vllm-ascend==0.9.1"))
-    assert CitedCode(None, ["refs/tags/v0.9.1rc2"]).has(tag)
-    assert CitedCode(None, ["vllm-ascend==0.9.1"]).has(tag)
-    assert not CitedCode(None, ["refs/tags/v0.9.1"]).has(tag)
-
-
-def test_a_file_that_is_no_source_is_not_read(tmp_path: Path) -> None:
-    (tmp_path / "verl").mkdir()
-    (tmp_path / "verl" / "a.py").symlink_to("/dev/zero")
-    assert look(tmp_path, Place("verl/a.py", "x"))[1] == "not in this tree: verl/a.py"

@@ -44,11 +44,6 @@ def test_a_folder_that_is_missing(code: Path, folder: str) -> None:
     assert fault.value.where == folder
 
 
-def test_a_module_that_is_missing(code: Path) -> None:
-    with pytest.raises(ModuleFault, match=r"no module recipe\.dapo\.main_dap$"):
-        ConfigLocation("recipe.dapo.main_dap", "ppo_trainer", "verl/trainer/config").find_folder(code)
-
-
 def test_the_search_path_is_read_and_made_absolute(code: Path) -> None:
     tree = compose_config(code, ConfigLocation(DAPO_MODULE, "dapo_trainer"))
     assert tree.search_path == ("file://verl/trainer/config",)

@@ -11,11 +11,9 @@ from npu_rl.recipes.judgement.judge import AssembledTree, judge
 from npu_rl.recipes.judgement.key_check import check_keys, read_trainer
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.recipes.recipe.reserved_keys import RESERVED
-from npu_rl.recipes.recipe.trainer_settings import flatten_mappings, list_settings
 from npu_rl.recipes.trainer_keys.key_resolver import KeyResolver
 from tests.code_trees import (
     LIBRARIES,
-    RULES,
     TRAINER,
     VERL,
     WITH_MINDSPEED,
@@ -44,12 +42,6 @@ def errors(loaded: Loaded, code: Path | None, kind: str = "") -> list[str]:
 def test_a_good_recipe_has_no_errors(code: Path) -> None:
     found = check_recipe(recipe(), code)
     assert found.errors == found.notes == []
-
-
-def test_a_good_recipe_for_megatron(code: Path) -> None:
-    parallel = {"tensor": 2, "pipeline": 2, "context": 1, "expert": 2, "expert_tensor": 1}
-    loaded = megatron(actor={"parallel": parallel, "transformer": {"num_layers": 2}}, cluster={"dies": 4})
-    assert errors(loaded, code) == []
 
 
 @pytest.mark.parametrize(
@@ -106,12 +98,6 @@ def test_a_model_engine_of_another_strategy(code: Path, loaded: Loaded, key: str
     (found,) = errors(loaded, code)
     assert found.startswith(f"r.yaml:{key}: ") and f"leave out {key}" in found
     assert "is for the strategy" in found
-
-
-def test_a_model_engine_that_the_tree_lacks(code: Path) -> None:
-    lay(code, BY_ENGINE)
-    (found,) = errors(recipe(overrides={"model_engine": "other"}), code)
-    assert "model_engine/other" in found and "fix:" not in found
 
 
 def test_an_unknown_key_is_told_where_it_was_written(code: Path) -> None:
@@ -184,62 +170,6 @@ def test_adaptations(code: Path) -> None:
     assert "fix: write adaptations.hf-rollout-repeat in place of adaptations.hf-rollout-repeats [" in error
 
 
-def test_this_npu_rls_own_adaptations_are_known_without_code() -> None:
-    assert errors(recipe(adaptations={"hf-rollout-repeats-once": False}), None) == []
-    assert len(errors(recipe(adaptations={"nobodys": False}), None, "unknown-adaptation")) == 1
-
-
-@pytest.mark.parametrize(
-    ("changes", "key", "message"),
-    [
-        ({"data": {"batch": 4}}, "actor", "the batch of 4 prompts is smaller than the mini batch of 8"),
-        ({"cluster": {"dies": 3}}, "data", "8 prompts x 8 responses = 64 is not divisible by 3 dies"),
-        ({"cluster": {"dies": 3}}, "actor", "8 x 8 responses over 3 dies is 21 a die, not divisible by"),
-        ({"cluster": {"dies": 4}, "actor": {"micro_batch": 32}}, "actor", "over 4 dies is 16 a die"),
-        ({"actor": {"micro_batch": None}}, "", "ppo_micro_batch_size_per_gpu is not set"),
-        ({"rollout": {"log_prob_micro_batch": None}}, "", "log_prob_micro_batch_size_per_gpu is not set"),
-        ({"actor": {"kl_loss": {}}}, "", "ref.log_prob_micro_batch_size_per_gpu is not set"),
-        ({"overrides": {f"{A}.ppo_micro_batch_size": 4}}, "overrides", "exclude each other"),
-        (
-            {"actor": {"parallel": {"sequence": 2}}, "cluster": {"dies": 2}},
-            "actor",
-            "needs model.remove_padding: true",
-        ),
-    ],
-)
-def test_sizes_that_verl_refuses(code: Path, changes: dict[str, Any], key: str, message: str) -> None:
-    found = check_recipe(recipe(**changes), code).sizes
-    fitting = [error for error in found if message in error.message]
-    assert len(fitting) == 1, [error.message for error in found]
-    assert fitting[0].path[:1] == ((key,) if key else ())
-    assert fitting[0].message.rpartition("(")[2].startswith("verl/"), "the rule is named"
-
-
-def test_a_batch_that_replicas_do_not_divide(code: Path) -> None:
-    found = errors(megatron(actor={"parallel": {"tensor": 2}}, cluster={"dies": 14}), code, "size")
-    assert any(
-        "= 64 is not divisible by 7 data-parallel replicas x micro batch 16 = 112" in one for one in found
-    )
-
-
-def test_dynamic_batches_need_no_micro_batch(code: Path) -> None:
-    changes = {"actor": {"micro_batch": None}, "rollout": {"log_prob_micro_batch": None}}
-    dynamic = {"overrides": {"actor_rollout_ref.actor.use_dynamic_bsz": True}}
-    assert errors(recipe(**changes, **dynamic), code, "size") == []
-
-
-def test_a_rule_that_is_not_in_the_code_is_not_applied(code: Path) -> None:
-    other = RULES.replace("assert config.data.train", "assert config.other")
-    lay(code, {"verl/trainer/ppo/ray_trainer.py": other})
-    assert not any("smaller than" in error for error in errors(recipe(data={"batch": 4}), code, "size"))
-
-
-def test_without_a_workspace_less_is_checked() -> None:
-    found = check_recipe(recipe(data={"batch": 4}, overrides={"no.such": 1}), None)
-    assert [error.rule for error in found.sizes] == ["mini-batch-within-batch"]
-    assert found.errors == found.notes == []
-
-
 @pytest.mark.parametrize(
     ("trainer", "path", "message"),
     [
@@ -259,25 +189,6 @@ def test_what_is_not_checked_is_listed_and_no_note(code: Path) -> None:
     trainer = read_trainer(loaded.recipe, code)
     assert isinstance(trainer, KeyResolver) and check_keys(loaded, trainer, code) == []
     assert trainer.unchecked == {"actor_rollout_ref.model.override_config": "transformers reads them"}
-
-
-def test_mappings_are_taken_apart() -> None:
-    loaded = recipe(overrides={"a": {"b": {"c": 1, "d": []}, "e": {}}})
-    raw = [setting for setting in flatten_mappings(list_settings(loaded.recipe)) if setting.from_overrides]
-    assert [(setting.key, setting.value) for setting in raw] == [("a.b.c", 1), ("a.b.d", []), ("a.e", {})]
-    assert raw[0].path == ("overrides", "a", "b", "c")
-
-
-def test_a_fault_of_sizes_is_told_once_and_by_the_trees_rules(code: Path) -> None:
-    loaded = load_recipe("quickstart", ["data.batch=8", "actor.mini_batch=16"])
-
-    def broken() -> list[str]:
-        return [found.rule for found in judge(loaded, AssembledTree(code, "quickstart")).plan_findings]
-
-    assert broken().count("mini-batch-within-batch") == 1
-    trainer = code / "verl/trainer/ppo/ray_trainer.py"
-    trainer.write_text(trainer.read_text().replace("train_batch_size >=", "train_batch_size >"))
-    assert "mini-batch-within-batch" not in broken()
 
 
 def test_a_workspace_of_another_manifest_is_told_and_not_read(code: Path) -> None:
