@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
@@ -82,13 +81,6 @@ def test_a_missing_rank(folder: Path) -> None:
     assert "model_world_size_2_rank_1.pt" in refused(folder)
 
 
-def test_files_of_another_world_size(folder: Path) -> None:
-    (folder / "fsdp_config.json").write_text(json.dumps({"FSDP_version": 1, "world_size": 4}))
-    assert "It is of 4 ranks" in refused(folder)
-    (folder / "fsdp_config.json").write_text(json.dumps({"world_size": "2"}))
-    assert "'2'" in refused(folder)
-
-
 def test_a_file_that_was_cut_off(folder: Path) -> None:
     path = rank_file(folder, 1)
     path.write_bytes(path.read_bytes()[:-200])
@@ -110,14 +102,6 @@ def test_ranks_of_another_checkpoint(folder: Path, checkpoints: Path) -> None:
     assert "Only one of it and model_world_size_2_rank_0.pt has 0." in refused(folder)
     shutil.copyfile(checkpoints / "one_rank" / "model_world_size_1_rank_0.pt", rank_file(folder, 1))
     assert "0.weight is a plain tensor, [5, 3] in float32, and a part of [5, 3] in float32" in refused(folder)
-
-
-def test_ranks_of_two_dtypes(folder: Path) -> None:
-    torch.save({"a": torch.zeros(2)}, rank_file(folder, 0))
-    torch.save({"a": torch.zeros(2, dtype=torch.bfloat16)}, rank_file(folder, 1))
-    assert "a is a plain tensor, [2] in bfloat16, and a plain tensor, [2] in float32" in refused(folder)
-    torch.save({"a": torch.zeros(3)}, rank_file(folder, 1))
-    assert "a is a plain tensor, [3] in float32, and a plain tensor, [2] in float32" in refused(folder)
 
 
 @pytest.mark.parametrize("name", NAMES)

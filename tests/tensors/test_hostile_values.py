@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from npu_rl.weights.tensors.npu_rl_tensors.hf_checkpoint import HfCheckpoint, read_object
+from npu_rl.weights.tensors.npu_rl_tensors.hf_checkpoint import read_object
 from npu_rl.weights.tensors.npu_rl_tensors.layouts.model_sizes import model_sizes
 from npu_rl.weights.tensors.npu_rl_tensors.safetensors_file import read_header
 from npu_rl.weights.tensors.npu_rl_tensors.tensor_error import TensorError
-from npu_rl.weights.tensors.npu_rl_tensors.untrusted_values import is_shape, shown
-from tests.tensors.megatron_checkpoints import DEEPSEEK, QWEN
+from tests.tensors.megatron_checkpoints import DEEPSEEK
 
 
 def write(path: Path, header: Any, data: bytes = b"xx", length: int | None = None) -> Path:
@@ -31,21 +30,14 @@ def one(shape: Any, name: str = "a", stop: Any = 2, dtype: Any = "BF16") -> dict
 
 HEADERS: dict[str, Any] = {
     "2**70 beside a 0": one([0, 2**70], stop=0),
-    "2**124 values beside a 0": one([0, 2**62, 2**62], stop=0),
-    "a thousand axes": one([1] * 1000),
     "a product of a million numbers": b'{"a":{"dtype":"BF16","shape":['
     + b"99999999," * 10**6
     + b'1],"data_offsets":[0,2]}}',
     "a bool": one([True]),
-    "a float": one([1.0]),
-    "text": one("1"),
     "an offset of 2**63": one([1], stop=2**63),
-    "UTF-16": json.dumps(one([1])).encode("utf-16"),
     "a lone surrogate": one([1], name="\ud800"),
-    "an escape sequence": one([1], name="\x1b[31m"),
     "a line break": one([1], name="a\nEqual: all"),
     "a name of 100,000 characters": one([1], name="n" * 100_000),
-    "no name": one([1], name=""),
     "a dtype of 100,000 characters": one([1], dtype="F" * 100_000),
     "nesting": b'{"a":' * 100_000,
     "a key twice": b'{"a": {}, "a": {"dtype":"BF16","shape":[1],"data_offsets":[0,2]}}',
@@ -64,23 +56,6 @@ def test_headers(name: str, tmp_path: Path) -> None:
     assert time.monotonic() - began < 20  # the product alone took minutes
 
 
-def test_a_file_without_a_tensor(tmp_path: Path) -> None:
-    """An audit of two such would compare nothing and say equal."""
-    write(tmp_path / "model.safetensors", {}, b"")
-    with pytest.raises(TensorError, match="The file has no tensors"):
-        HfCheckpoint(tmp_path)
-
-
-@pytest.mark.parametrize("name", ["\x1b[2J", "a\nb", "", "n" * 2000])
-def test_names_in_an_index(name: str, tmp_path: Path) -> None:
-    index = tmp_path / "model.safetensors.index.json"
-    index.write_text(json.dumps({"weight_map": {name: "a.safetensors"}}))
-    with pytest.raises(TensorError, match="Invalid index of shards") as raised:
-        HfCheckpoint(tmp_path)
-    assert raised.value.why.isprintable()
-    assert len(raised.value.why) < 300
-
-
 def test_what_is_no_file(tmp_path: Path) -> None:
     """A pipe was waited for without end; a sparse file would be read whole."""
     os.mkfifo(tmp_path / "config.json")
@@ -92,7 +67,7 @@ def test_what_is_no_file(tmp_path: Path) -> None:
         read_object(tmp_path / "large.json")
 
 
-ODD = [10**9, 10**30, -1, "4", 4.0, float("inf"), float("nan"), None, [4], {"a": 1}, True]
+ODD = [10**30, -1, "4", float("nan"), None, True]
 
 
 @pytest.mark.parametrize("value", ODD, ids=str)
@@ -100,20 +75,3 @@ ODD = [10**9, 10**30, -1, "4", 4.0, float("inf"), float("nan"), None, [4], {"a":
 def test_sizes_of_a_model(key: str, value: Any) -> None:
     with pytest.raises(TensorError, match="Unsupported model"):
         model_sizes({**DEEPSEEK, key: value}, "config.json")
-
-
-@pytest.mark.parametrize("value", [["X"], [["X"]], [{}], "X", 5, None, []], ids=str)
-def test_architectures(value: Any) -> None:
-    with pytest.raises(TensorError, match="Unsupported model"):
-        model_sizes({**QWEN, "architectures": value}, "config.json")
-
-
-def test_what_messages_show() -> None:
-    lists: list[Any] = [0]
-    for _ in range(60):
-        lists = [lists, lists]
-    assert shown(lists) == "a list"
-    assert len(shown("\x1b" * 10**6)) < 500
-    assert shown(1 << 10**6) == "a int"
-    assert is_shape([2, 3])
-    assert not is_shape(lists)

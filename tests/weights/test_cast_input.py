@@ -16,7 +16,7 @@ from npu_rl.weights.checkpoints.worker_pool import Workers
 from npu_rl.weights.tensors.npu_rl_tensors.cast_plan import cast_rules
 from npu_rl.weights.tensors.npu_rl_tensors.hf_checkpoint import HfCheckpoint
 from npu_rl.weights.tensors.npu_rl_tensors.tensor_error import TensorError
-from tests.weights.inline_workers import cast, interpreter, limited
+from tests.weights.inline_workers import cast, interpreter
 from tests.weights.tiny_checkpoint import change_json, f32, read_file, tiny_fp8, write_file
 
 INDEX = "model.safetensors.index.json"
@@ -42,22 +42,10 @@ def truncate(folder: Path) -> None:
     path.write_bytes(path.read_bytes()[:-7])
 
 
-def lengthen(folder: Path) -> None:
-    with (folder / FIRST).open("ab") as file:
-        file.write(b"more")
-
-
 def swap(folder: Path) -> None:
     (folder / FIRST).rename(folder / "x")
     (folder / SECOND).rename(folder / FIRST)
     (folder / "x").rename(folder / SECOND)
-
-
-def duplicate_index_key(folder: Path) -> None:
-    text = (folder / INDEX).read_text()
-    (folder / INDEX).write_text(
-        text.replace('"weight_map": {', f'"weight_map": {{"lm_head.weight": "{FIRST}", ')
-    )
 
 
 def escape_folder(folder: Path) -> None:
@@ -72,17 +60,10 @@ def set_scale(*tensor: Any) -> Callable[[Path], None]:
 # Name -> a change of the folder, what the message says, and a part of `where`.
 PLANNED: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "truncated": (truncate, "Invalid safetensors file", FIRST),
-    "longer": (lengthen, "Invalid safetensors file", FIRST),
     "renamed": (lambda f: (f / FIRST).rename(f / "a.safetensors") and None, "1 of 3 shards are missing", INDEX),
     "swapped": (swap, "A shard and the index disagree", FIRST),
-    "key twice in the index": (duplicate_index_key, f"Invalid {INDEX}", INDEX),
     "a shard outside the folder": (escape_folder, "Invalid index of shards", INDEX),
-    "no index": (lambda f: (f / INDEX).unlink(), "The folder has no weights in the safetensors format", "in"),
     "no config": (lambda f: (f / "config.json").unlink(), "config.json is missing", "in"),
-    "config is a list": (lambda f: (f / "config.json").write_text("[]") and None, "Invalid config.json", "config"),
-    "no number of layers": (
-        lambda f: change_json(f / "config.json", num_hidden_layers="61"), "Invalid config.json", "config.json",
-    ),
     "another quantization": (
         lambda f: change_json(f / "config.json", quantization_config={"quant_method": "gptq"}),
         "Unsupported quantization", "config.json",
@@ -91,15 +72,10 @@ PLANNED: dict[str, tuple[Callable[[Path], None], str, str]] = {
         lambda f: change_tensors(f, SECOND, **{SCALE: None}), "A tensor in F8_E4M3 has no scales", WEIGHT,
     ),
     "no weight": (lambda f: change_tensors(f, SECOND, **{WEIGHT: None}), "Scales have no tensor", SCALE),
-    "scale in BF16": (set_scale("BF16", (1, 1), b"\0\x3f"), "Scales don't have the dtype", SCALE),
     "scale of another shape": (set_scale("F32", (1, 2), f32([1, 1])), "Scales don't have the dtype", SCALE),
     "weight cast already": (
         lambda f: change_tensors(f, SECOND, **{WEIGHT: ("BF16", (128, 128), bytes(2 * 128 * 128))}),
         "A tensor that has scales is not in FP8", WEIGHT,
-    ),
-    "FP8 that is no matrix": (
-        lambda f: change_tensors(f, SECOND, **{WEIGHT: ("F8_E4M3", (16384,), bytes(16384))}),
-        "A tensor in FP8 is not a matrix", WEIGHT,
     ),
 }  # fmt: skip
 
@@ -136,23 +112,6 @@ def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     assert [(p.name, p.read_text()) for p in target.iterdir()] == [("config.json", "mine")]
 
 
-def test_a_file_where_the_folder_should_be_is_refused(tmp_path: Path) -> None:
-    source = tiny_fp8(tmp_path / "in")
-    (tmp_path / "file").write_text("mine")
-    for target in (tmp_path / "file", tmp_path / "file" / "out"):
-        with pytest.raises(HostError, match="A file exists where a folder is needed"):
-            OutputFolder(target, "cast", source, "digest")
-
-
-@pytest.mark.rehearsal
-@pytest.mark.usefixtures("small_disk")
-def test_a_small_disk_is_found_before_anything_starts(tmp_path: Path) -> None:
-    source = tiny_fp8(tmp_path / "in")
-    with pytest.raises(HostError, match="The disk is too small for the output"):
-        cast(source, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
 def test_another_cast_into_the_folder_is_refused(tmp_path: Path) -> None:
     output = OutputFolder(tmp_path / "out", "cast", tmp_path, "digest")
     with pytest.raises(UsageError, match="Another process writes into the output folder"):
@@ -177,16 +136,8 @@ def test_an_interpreter_without_torch_is_named(tmp_path: Path) -> None:
         cast(source, tmp_path / "out", Workers(bare, 1))
 
 
-def test_an_interpreter_that_ends_at_once_is_named(tmp_path: Path) -> None:
-    source = tiny_fp8(tmp_path / "in")
-    with pytest.raises(HostError, match="The process that reads the weights has ended"):
-        cast(source, tmp_path / "out", Workers("/bin/false", 2))
-    with pytest.raises(HostError, match="can't be started"):
-        cast(source, tmp_path / "out", Workers("/no/such/python", 2))
-
-
 @pytest.mark.rehearsal
-@pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), float("-inf"), float("nan"), 1e37])
+@pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), float("nan")])
 def test_an_invalid_scale_is_found_while_casting(tmp_path: Path, value: float) -> None:
     pytest.importorskip("torch")
     source = tiny_fp8(tmp_path / "in")
@@ -208,32 +159,3 @@ def test_a_weight_that_is_no_number_is_found_while_casting(tmp_path: Path) -> No
         cast(source, tmp_path / "out", Workers(sys.executable, 2))
     assert caught.value.what == "A weight is not a number"
     assert caught.value.where == f"{source / SECOND}: {WEIGHT}[2, 44]"
-
-
-@pytest.mark.rehearsal
-def test_a_full_disk_is_named_by_the_output(tmp_path: Path) -> None:
-    """The system names no file for a write, and the message then named the shard that was read."""
-    pytest.importorskip("torch")
-    with pytest.raises(HostError, match="File too large") as caught:
-        cast(tiny_fp8(tmp_path / "in"), tmp_path / "out", Workers(limited(tmp_path), 1))
-    assert Path(caught.value.where).parent == tmp_path / "out"  # whichever shard comes first
-
-
-@pytest.mark.rehearsal
-def test_blocks_larger_than_memory_and_a_matrix_without_columns(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    source = tiny_fp8(tmp_path / "in")
-    empty = {WEIGHT: ("F8_E4M3", (128, 0), b""), SCALE: ("F32", (1, 0), b"")}
-    change_tensors(source, SECOND, **empty)
-    cast(source, tmp_path / "out")
-    assert read_file(tmp_path / "out" / SECOND)[WEIGHT][:2] == ("BF16", (128, 0))
-
-    large = tiny_fp8(tmp_path / "large")
-    block = {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [10**15, 10**15]}
-    change_json(large / "config.json", quantization_config=block)
-    first: dict[str, Any] = read_file(large / FIRST)
-    for shard in (FIRST, SECOND, "model-00003-of-00003.safetensors"):
-        names = [name for name in read_file(large / shard) if name.endswith("_scale_inv")]
-        change_tensors(large, shard, **{name: ("F32", (1, 1), f32([0.5])) for name in names})
-    cast(large, tmp_path / "one")
-    assert read_file(tmp_path / "one" / FIRST).keys() == first.keys()

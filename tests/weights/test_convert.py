@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from npu_rl.common.errors import NpuRlError, UsageError, WeightsError
-from npu_rl.weights.checkpoints.convert_weights import ConvertOptions, convert_weights
+from npu_rl.weights.checkpoints.convert_weights import ConvertOptions
 from npu_rl.weights.checkpoints.worker_pool import Task
 from npu_rl.weights.tensors import ROOT
 from npu_rl.weights.tensors.npu_rl_tensors.conversion import units
@@ -101,27 +101,6 @@ def test_a_rank_of_qwen_has_what_mindspeed_llm_gives_it(stages: int, tied: bool,
     same_files(tmp_path / "legacy", tiny.write_legacy_qwen(tmp_path / "expected", config, tensors, 4, stages))
     assert equal(hf, tmp_path / "expected")
     convert(tmp_path / "legacy", tmp_path / "back", HF, config=hf)
-    assert equal(hf, tmp_path / "back")
-
-
-@pytest.mark.parametrize(
-    "layout", [OutputLayout("legacy", LegacyRanks(2, (4,), 2, True)), OutputLayout("torch_dist")]
-)
-def test_an_output_of_other_values_or_read_otherwise_is_not_taken_for_this_one(
-    layout: OutputLayout, deepseek: tuple[Path, dict[str, Any]], tmp_path: Path
-) -> None:
-    """Two steps of a run have files of the same names, sizes and metadata."""
-    hf, tensors = deepseek
-    more = tiny.write_hf(tmp_path / "more", tiny.DEEPSEEK, {name: one + 1 for name, one in tensors.items()})
-    for name, source in (("one", hf), ("two", more)):
-        convert(source, tmp_path / name, layout)
-    convert(tmp_path / "one", tmp_path / "back", HF, config=hf)
-    with pytest.raises(WeightsError, match="belongs to another input"):
-        convert(tmp_path / "two", tmp_path / "back", HF, config=hf)
-    if layout.format == "legacy":
-        with pytest.raises(WeightsError, match="belongs to another input"):
-            options = ConvertOptions(tmp_path / "one", tmp_path / "back", HF, hf, experts_over_tensor=False)
-            convert_weights(options, InlineWorkers())
     assert equal(hf, tmp_path / "back")
 
 
@@ -234,19 +213,6 @@ def test_a_kill_between_the_last_file_and_the_note(
     with pytest.raises(UsageError, match="changed since it was written") as raised:
         convert(hf, out, OutputLayout(kind))
     assert last.name in str(raised.value)
-
-
-def test_another_model_does_not_go_on(tmp_path: Path) -> None:
-    """4 heads of 8 values and 2 of 16 have one shape and another order: a mixture of both would be no model."""
-    tensors = tiny.hf_tensors(tiny.QWEN)
-    hf = tiny.write_hf(tmp_path / "hf", tiny.QWEN, tensors)
-    dist = convert(hf, tmp_path / "dist") and tmp_path / "dist"
-    other = {**tiny.QWEN, "num_attention_heads": 4, "num_key_value_heads": 2}
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other/config.json").write_text(json.dumps(other))
-    convert(dist, tmp_path / "back", HF, config=hf)
-    with pytest.raises(WeightsError, match="output folder belongs to another input"):
-        convert(dist, tmp_path / "back", HF, config=tmp_path / "other")
 
 
 def test_what_cannot_be_converted_is_named(deepseek: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:

@@ -18,10 +18,9 @@ from typing import Any
 
 import pytest
 
-from npu_rl.common.errors import HostError, NpuRlError, UsageError, WeightsError, WorkspaceError
-from npu_rl.training.record.locate_run import run_record
+from npu_rl.common.errors import HostError, UsageError, WeightsError
 from npu_rl.training.record.run_record import RunRecord
-from npu_rl.training.record.saved_checkpoints.run_checkpoint import explained_while_running, run_checkpoint
+from npu_rl.training.record.saved_checkpoints.run_checkpoint import run_checkpoint
 from npu_rl.training.run.export_run import REPORT, ExportOptions, export_run
 from npu_rl.weights.checkpoints.worker_pool import Task, Workers
 from npu_rl.weights.tensors.npu_rl_tensors.safetensors_file import read_header
@@ -148,15 +147,6 @@ def test_torch_dist_with_the_plans_that_megatron_keeps_in_it(
     require_equal(loaded(tmp_path / "out"), tensors)
 
 
-def test_weights_that_the_trainer_saved_in_hugging_face_s_format(record: RunRecord, tmp_path: Path) -> None:
-    tensors = tiny.hf_tensors(tiny.QWEN)
-    folder = actor(record)
-    shutil.rmtree(folder / "huggingface")
-    tiny.write_hf(folder / "huggingface", tiny.QWEN, tensors)
-    assert export(record, tmp_path / "out")["checkpoint"]["format"] == "hf"
-    require_equal(loaded(tmp_path / "out"), tensors)
-
-
 def test_legacy_with_the_recipe_s_model(record: RunRecord, tmp_path: Path) -> None:
     """Megatron's own folder has no config.json: it is that of model.path."""
     tensors = tiny.hf_tensors(tiny.DEEPSEEK)
@@ -253,15 +243,6 @@ def test_a_step_that_is_there_and_steps_that_are_not(record: RunRecord, tmp_path
     assert "as its newest" in str(caught.value)
 
 
-def test_a_run_by_its_name_or_its_folder(record: RunRecord, tmp_path: Path) -> None:
-    assert run_record("first", record.folder.parent).id == record.id
-    assert run_record(str(record.folder), None).id == record.id
-    with pytest.raises(WorkspaceError, match="first is the name of a run"):
-        run_record("first", None)
-    with pytest.raises(NpuRlError, match="Unknown run second"):
-        run_record("second", record.folder.parent)
-
-
 def damaged(name: str, folder: Path) -> None:
     path = folder / "model_world_size_1_rank_0.pt"
     if name == "missing rank":
@@ -325,14 +306,6 @@ def test_nothing_is_overwritten(record: RunRecord, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "link", "runs"]
 
 
-@pytest.mark.usefixtures("small_disk")
-def test_a_disk_that_is_too_small(record: RunRecord, tmp_path: Path) -> None:
-    write_fsdp(actor(record), {"a": torch.zeros(2)})
-    with pytest.raises(HostError, match="The disk is too small for the output"):
-        export(record, tmp_path / "out")
-    assert nothing_left(tmp_path)
-
-
 class Between(InlineWorkers):
     """Does something to a shard once it is written."""
 
@@ -365,37 +338,3 @@ def test_a_value_that_did_not_arrive(record: RunRecord, tmp_path: Path) -> None:
         export(record, tmp_path / "out", workers=Between(flip))
     assert "such as a at [4, 2]" in str(caught.value)
     assert nothing_left(tmp_path)
-
-
-def test_a_folder_that_appears_meanwhile(record: RunRecord, tmp_path: Path) -> None:
-    write_fsdp(actor(record), {"a": torch.zeros(2)})
-
-    def take(_path: Path) -> None:
-        (tmp_path / "out").mkdir()
-        (tmp_path / "out" / "mine").write_text("mine")
-
-    with pytest.raises(UsageError, match="made by another command meanwhile"):
-        export(record, tmp_path / "out", workers=Between(take))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "runs"]
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine"]
-
-
-def test_the_error_of_a_run_that_goes_on_names_that(record: RunRecord) -> None:
-    write_fsdp(actor(record, 4), {"a": torch.zeros(2)})
-    (record.checkpoints / "latest_checkpointed_iteration.txt").write_text("6")
-    attempt = record.begin_attempt(["driver"], {}, {}, "schema: 1\n")
-    with (
-        pytest.raises(WeightsError, match="no checkpoint of step 6") as caught,
-        explained_while_running(record),
-    ):
-        run_checkpoint(record, None)
-    assert "The run is going on" in str(caught.value) and f"npu-rl runs stop {record.folder}" in str(
-        caught.value
-    )
-    with pytest.raises(WeightsError, match="A file of a checkpoint of run first is gone"):
-        with explained_while_running(record):
-            (record.checkpoints / "global_step_6/actor/model.pt").read_bytes()
-    attempt.end("done", 0)
-    with pytest.raises(WeightsError) as caught, explained_while_running(record):
-        run_checkpoint(record, None)
-    assert "going on" not in str(caught.value)

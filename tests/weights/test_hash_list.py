@@ -11,7 +11,6 @@ import pytest
 
 from npu_rl.common.errors import UsageError, WeightsError
 from npu_rl.weights.checkpoints.hash_list import NAME, verify_hashes, write_hashes
-from npu_rl.weights.checkpoints.other_files import other_files
 
 
 @pytest.fixture
@@ -39,14 +38,6 @@ def test_it_is_what_sha256sum_reads(folder: Path) -> None:
     assert verify_hashes(folder, 2, read.append).ok
 
 
-def test_the_metadata_of_torch_dist_is_listed_and_no_note(tmp_path: Path) -> None:
-    for name in (".metadata", "__0_0.distcp", "npu-rl-weights.json"):
-        (tmp_path / name).write_text(name)
-    write_hashes(tmp_path, 1, lambda _: None)
-    listed = [line.split("  ")[1] for line in (tmp_path / NAME).read_text().splitlines()]
-    assert listed == [".metadata", "__0_0.distcp"]
-
-
 def test_every_difference_is_found(folder: Path) -> None:
     write_hashes(folder, 1, lambda _: None)
     with (folder / "iter_0000001/mp_rank_00/model_optim_rng.pt").open("r+b") as file:
@@ -67,47 +58,17 @@ def test_a_list_is_not_overwritten(folder: Path) -> None:
     assert (folder / NAME).read_text() == "mine"
 
 
-@pytest.mark.parametrize(
-    "line", ["x", "0" * 64 + " a", "0" * 64 + "  ../a", "0" * 64 + "  /etc/passwd", "\xff"]
-)
+@pytest.mark.parametrize("line", ["x", "0" * 64 + "  ../a", "0" * 64 + "  /etc/passwd"])
 def test_a_damaged_list_is_named(folder: Path, line: str) -> None:
     (folder / NAME).write_text(line + "\n", encoding="latin-1")
     with pytest.raises(WeightsError, match="The list of hashes can't be read"):
         verify_hashes(folder, 1, lambda _: None)
 
 
-def test_no_list_is_named(folder: Path) -> None:
-    with pytest.raises(WeightsError, match="The folder has no list of hashes"):
-        verify_hashes(folder, 1, lambda _: None)
-
-
-@pytest.mark.parametrize("name", ["a\nb", "a\x85b", "a\u2028b", "a\udcffb"])
+@pytest.mark.parametrize("name", ["a\nb", "a\udcffb"])
 def test_a_name_that_is_no_line(name: str, folder: Path) -> None:
     """The list could not be read again, or was not written: a traceback."""
     (folder / name).write_text("x")
     with pytest.raises(WeightsError, match="The name of a file can't be listed"):
         write_hashes(folder, 1, lambda _: None)
     assert not (folder / NAME).exists()
-
-
-def test_a_list_that_proves_nothing(folder: Path) -> None:
-    """An empty list was "verified", and of a file that is listed twice the last hash counted."""
-    (folder / NAME).write_text("")
-    with pytest.raises(WeightsError, match="The list of hashes can't be read"):
-        verify_hashes(folder, 1, lambda _: None)
-    (folder / NAME).write_text(f"{'0' * 64}  empty\n{hashlib.sha256().hexdigest()}  empty\n")
-    with pytest.raises(WeightsError) as raised:
-        verify_hashes(folder, 1, lambda _: None)
-    assert "line 2" in str(raised.value)
-
-
-def test_an_empty_folder_has_no_list(tmp_path: Path) -> None:
-    with pytest.raises(WeightsError, match="The folder has no files"):
-        write_hashes(tmp_path, 1, lambda _: None)
-
-
-def test_the_list_of_another_folder_is_not_copied(folder: Path) -> None:
-    write_hashes(folder, 1, lambda _: None)
-    found = other_files(folder)
-    assert NAME not in found.copied
-    assert NAME in found.left

@@ -11,18 +11,15 @@ from typing import Any
 import pytest
 
 from npu_rl.common.errors import WeightsError
-from npu_rl.training.record.saved_checkpoints.run_checkpoint import run_checkpoint
-from npu_rl.training.run.export_run import ExportOptions, export_run
 from npu_rl.weights.checkpoints.checkpoint_findings import check_folder
 from npu_rl.weights.checkpoints.output_folder import NOTE
 from npu_rl.weights.checkpoints.worker_pool import Workers
 from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
-from npu_rl.weights.tensors.npu_rl_tensors.layouts.placements import LegacyRanks
 from tests.support import clean_env, run_cli
 from tests.tensors import megatron_checkpoints as tiny
-from tests.weights.inline_workers import InlineWorkers, audit, cast, convert
+from tests.weights.inline_workers import audit, cast, convert
 from tests.weights.test_cast_input import change_tensors
-from tests.weights.test_export import actor, nothing_left, record, write_fsdp
+from tests.weights.test_export import record
 from tests.weights.tiny_checkpoint import tiny_fp8
 
 torch = pytest.importorskip("torch")
@@ -91,20 +88,6 @@ def test_a_conversion_is_refused_and_leaves_no_checkpoint(output: Any, damaged: 
     assert found.rule == "weights-convert-unfinished"
 
 
-def test_a_legacy_conversion_is_refused(tmp_path: Path) -> None:
-    name = "model.layers.3.self_attn.o_proj.weight"
-    tensors = with_values(tiny.hf_tensors(tiny.DEEPSEEK), name, torch.bfloat16, ((15, 23), float("inf")))
-    source = tiny.write_hf(tmp_path / "hf", tiny.DEEPSEEK, tensors)
-    layout = OutputLayout("legacy", LegacyRanks(2, layers=(2, 2), expert=2))
-    with pytest.raises(WeightsError) as caught:
-        convert(source, tmp_path / "out", layout)
-    assert caught.value.where == f"{shard_of(source, name)}: {name}[15, 23]"
-    assert (
-        not list((tmp_path / "out").rglob("model_optim_rng.pt*"))
-        or not (tmp_path / "out" / "latest_checkpointed_iteration.txt").exists()
-    )
-
-
 def test_a_value_that_bfloat16_cant_hold_is_refused(tmp_path: Path) -> None:
     """The largest float32 rounds to infinity."""
     tensors = with_values(tiny.hf_tensors(tiny.QWEN3_MOE), EXPERT, torch.float32, ((1, 2), 3.4e38))
@@ -154,13 +137,3 @@ def test_a_cast_refuses_what_it_copies(tmp_path: Path) -> None:
     assert caught.value.where == f"{source / shard}: {name}[6, 4]"
     assert not (tmp_path / "out" / shard).exists()
     assert not (tmp_path / "out" / "model.safetensors.index.json").exists()
-
-
-def test_an_export_is_refused(record: Any, tmp_path: Path) -> None:
-    name = "model.layers.0.mlp.up_proj.weight"
-    tensors = with_values(tiny.hf_tensors(tiny.QWEN), name, torch.float32, ((0, 1), float("nan")))
-    write_fsdp(actor(record), tensors | {k: v.float() for k, v in tensors.items()})
-    options = ExportOptions(run_checkpoint(record, None), tmp_path / "out", True, "npu-rl weights export")
-    with pytest.raises(WeightsError, match="A weight is not a finite number"):
-        export_run(options, InlineWorkers())
-    assert nothing_left(tmp_path)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from npu_rl.common.bundled import bundled_recipes
 from npu_rl.recipes.judgement.judge import judge
 from npu_rl.recipes.judgement.judgement import Judgement
 from npu_rl.recipes.recipe.load_recipe import load_recipe
-from tests.in_process import run_here
-from tests.support import clean_env
 from tests.weights.tiny_checkpoint import change_json, tiny_fp8
 
 # The quickstart's trainer is FSDP, which loads the weights of model.path.
@@ -54,29 +50,6 @@ def test_weights_in_fp8_are_sent_to_the_cast(tmp_path: Path) -> None:
     assert f"fix: npu-rl weights cast {source} {source}-BF16 [" in line
     assert "they take 0.0 GB of disk" in line
     assert "weights-mtp-tensors" not in found
-
-
-def test_a_missing_shard_is_named(tmp_path: Path) -> None:
-    source = tiny_fp8(tmp_path / "fp8")
-    (source / "model-00002-of-00003.safetensors").unlink()
-    assert "1 of 3 shards are missing" in rules(f"model.path={source}")["weights-files"]
-
-
-@pytest.mark.parametrize("path", ["/no/such/folder", "someone/on-a-hub"])
-def test_what_is_not_here_is_not_judged(path: str) -> None:
-    assert rules(f"model.path={path}") == {}
-
-
-def test_weights_from_another_checkpoint_are_not_judged_here(tmp_path: Path) -> None:
-    source = sized_fp8(tmp_path / "fp8")
-    (tmp_path / "dist").mkdir()
-    paths = [f"model.path={source}", f"model.checkpoint={tmp_path / 'dist'}", "model.architecture=~"]
-    after = judged("deepseek-r1-zero-256die", *paths)
-    assert not [found for found in after.key_findings if found.rule.startswith("weights-")]
-    (unclean,) = (found for found in after.plan_findings if found.rule == "clean-model-config")
-    assert unclean.fix.startswith(f"npu-rl weights cast {source} {source}-BF16 (reads ")
-    assert "GB, needs 122.3 GB of disk), or " in unclean.fix
-    assert ", or remove quantization_config and set num_nextn_predict_layers to 0" in unclean.fix
 
 
 @pytest.mark.parametrize(("manifest", "vllm_refuses"), [("today", True), ("newest", False)])
@@ -127,20 +100,6 @@ def test_weights_that_are_not_there_come_with_their_download_and_the_cast(name: 
     assert fix_of("model-path", name, "model.path=/no/such").startswith(command)
 
 
-def test_only_what_is_needed_is_named(tmp_path: Path) -> None:
-    """No weights beside a Megatron checkpoint, none for random ones, and no model under another's name."""
-    plain = "name one that every node of the run has"
-    name = "deepseek-r1-zero-256die"
-    assert fix_of("model-path", name, "model.path=/no/such", f"model.checkpoint={tmp_path}") == plain
-    assert fix_of("model-path", "deepseek-r1-zero-256die-random-init", "model.path=/no/such") == plain
-    qwen = fix_of("model-path", "verl-npu-grpo-qwen3-235b", "model.path=/no/Qwen3-235B-A22B")
-    assert qwen.startswith(
-        "npu-rl weights get qwen3-235b-a22b --to /no/Qwen3-235B-A22B (needs 470.2 GB of disk)"
-    )
-    thinking = "model.path=/no/Qwen3-235B-A22B-Thinking-2507"
-    assert fix_of("model-path", "verl-npu-grpo-qwen3-235b", thinking) == plain
-
-
 def test_weights_of_a_trainer_whose_keys_are_its_own() -> None:
     words = [f"overrides.{key}=/no/{value}" for key, value in (
         ("megatron_training.tokenizer_name_or_path", "Qwen2.5-7B"), ("actor_config.load", "ckpt"),
@@ -153,18 +112,3 @@ def test_weights_of_a_trainer_whose_keys_are_its_own() -> None:
     assert fixes["rl_config.integrated_mode_config.ref_model_load_path"].startswith(convert)
     get = "npu-rl weights get qwen2.5-7b --to /no/Qwen2.5-7B, or set "
     assert fixes["megatron_training.tokenizer_name_or_path"].startswith(get)
-
-
-@pytest.mark.parametrize("name", sorted(bundled_recipes()))
-def test_every_bundled_recipe_is_judged(name: str) -> None:
-    """Those of trainers that are not verl's have no section `model`."""
-    assert not [found for found in judged(name).findings if found.rule.startswith("weights-")]
-
-
-def test_plan_refuses_and_says_it(tmp_path: Path) -> None:
-    source = tiny_fp8(tmp_path / "fp8")
-    done = run_here(["plan", *RECIPE, f"model.path={source}", "--json"], clean_env(tmp_path), tmp_path)
-    assert done.returncode == 1, done.stderr
-    found = {row["rule"]: row for row in json.loads(done.stdout)["findings"]}
-    assert found["weights-config-quantization"]["fix"] == f"npu-rl weights cast {source} {source}-BF16"
-    assert found["weights-config-quantization"]["key"] == "model.path"
