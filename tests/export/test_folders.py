@@ -13,6 +13,7 @@ from tests.support import assert_told, ok
 from tests.workspace.stack import build as build_odd
 from tests.workspace.stack import git_in
 
+pytestmark = pytest.mark.second  # test_whole_checkouts has the loop in the first
 CORE = LINES.replace("line 10\n", "line X\n")
 TREE_PATCH = """\
 --- a/lib/core.py
@@ -50,7 +51,6 @@ def test_a_commit_over_two_components_is_split_and_reported(plain: Export) -> No
     plain.round_trip()
 
 
-@pytest.mark.second
 def test_a_commit_between_and_another_order_rewrite_the_series(two: Export) -> None:
     steps = two.git("log", "--reverse", "--format=%H").split()
     first = two.git("log", "--format=%H", "--grep", "Apply 0001-ten")
@@ -79,38 +79,6 @@ def test_a_dropped_patch_goes_out_of_the_series_and_comes_back(two: Export) -> N
     assert (two.code / "lib/core.py").read_text() == LINES
 
 
-def test_what_was_squashed_into_another_goes_out_too(two: Export) -> None:
-    at = two.git("log", "--format=%H", "--grep", "Apply 0002-thirty")
-    squash = f"sequence.editor=sed -i 's/^pick {at[:7]}/fixup {at[:7]}/'"
-    two.git("-c", squash, "rebase", "-qi", f"{at}~2")
-    assert "+line X\n line 11" in two.round_trip()["patches/up/0001-ten.patch"].decode()
-    assert two.files() == ["0001-ten.patch", "series"]
-
-
-@pytest.mark.second
-def test_single_files_move_into_the_folder_from_the_first_that_changes(two: Export) -> None:
-    """In the bundled form: names with a/ and b/, from the component's root."""
-    for name, text in (("one", TEN), ("two", THIRTY)):
-        bare = text.replace("a/pkg/", "").replace("b/pkg/", "")
-        (two.manifest.parent / f"{name}.patch").write_text(bare)
-    options = "strip: 0, directory: pkg"
-    for path in (two.patches / "up").iterdir():
-        path.unlink()
-    two.relay(f"{{path: ./one.patch, {options}}}, {{path: ./two.patch, {options}}}")
-    two.commit("Another", text="S = 2\n")
-    listed = [{"path": f"./{name}.patch", "strip": 0, "directory": "pkg"} for name in ("one", "two")]
-    lines = yaml.safe_load(two.states()["lines"])
-    assert lines["components"]["up"]["patches"] == [*listed, "./patches/up"]
-    two.round_trip()
-    two.fix_up("two", lib__core_py=(two.code / "lib/core.py").read_text().replace("line 35\n", "line 3X\n"))
-    lines = yaml.safe_load(two.states()["lines"])
-    assert lines["components"]["up"]["patches"] == [listed[0], "./patches/up"]
-    written = two.round_trip()["patches/up/0001-two.patch"].decode()
-    assert written.startswith("Subject: Thirty\n") and "--- a/pkg/core.py\n" in written
-    assert two.files() == ["0001-two.patch", "0002-another.patch", "series"]
-
-
-@pytest.mark.second
 def test_a_series_of_quilts_keeps_its_names_and_options(two: Export) -> None:
     for path in (two.patches / "up").iterdir():
         path.unlink()
@@ -131,7 +99,6 @@ def test_a_series_of_quilts_keeps_its_names_and_options(two: Export) -> None:
     assert written["patches/up/series"] == series
 
 
-@pytest.mark.second
 def test_a_bundled_patchset_that_changes_is_copied(
     two: Export, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,7 +126,6 @@ def test_a_bundled_patchset_that_changes_is_copied(
     assert {path: path.read_bytes() for path in shipped.iterdir()} == before
 
 
-@pytest.mark.second
 def test_a_parents_list_is_added_to_and_its_folder_stays(patched: Export) -> None:
     child = patched.child()
     before = patched.beside()
@@ -175,7 +141,6 @@ def test_a_parents_list_is_added_to_and_its_folder_stays(patched: Export) -> Non
     assert found["patches/up/0001-ten.patch"] == before["patches/up/0001-ten.patch"]
 
 
-@pytest.mark.second
 def test_a_file_of_a_components_patch_and_of_one_of_the_tree(patched: Export) -> None:
     (patched.manifest.parent / "t.patch").write_text(TREE_PATCH)
     patched.manifest.write_text(patched.manifest.read_text() + "tree: {patches: [./t.patch]}\n")

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
-from npu_rl.stack.patches.patch_names import slug_of_subject
 from npu_rl.stack.patches.series_file import with_names
-from npu_rl.workspace.export.patch_writer import header_text
 from tests.export.conftest import LINES, Export
 from tests.support import assert_told, ok, run_program
 
@@ -48,28 +44,13 @@ def test_the_loop_in_a_home_without_a_git_identity(plain: Export) -> None:
     assert "patches/up/0001-two.patch" in plain.round_trip()
 
 
-def test_settings_of_the_user_change_no_byte(plain: Export) -> None:
-    plain.commit("Twenty", "lib/core.py", LINES.replace("line 20\n", "line twenty\n"))
-    (plain.root / "machine/home/.gitconfig").write_text(
-        "[diff]\n\tcontext = 9\n\tnoprefix = true\n\talgorithm = patience\n"
-        "\texternal = false\n[core]\n\tabbrev = 5\n\tquotePath = false\n[format]\n\tsignature = me\n"
-    )
-    ok(plain.export())
-    text = (plain.patches / "up/0001-twenty.patch").read_text()
-    assert re.search(r"(?m)^index [0-9a-f]{40}\.\.[0-9a-f]{40} 100644$", text)
-    assert "@@ -17,7 +17,7 @@" in text and text.endswith(" line 23\n")
-
-
 WHY = "Why: the header of a patch stays when its hunks change.\n"
 REWORDED = [
     ("Better\n\n{laid}", f"Subject: Better\n\n{WHY}"),
-    ("Better", f"Subject: Better\n\n{WHY}"),
-    ("Better\n\nWhy: it is.\n\nPatch: up/ten\n", "Subject: Better\n\nWhy: it is.\n"),
     (
         "Apply 0001-ten to up\n\n{laid}\nMy change\n\nIts body\n",
         f"Subject: Ten is X\n\n{WHY}\nMy change\n\nIts body\n",
     ),
-    ("Apply 0001-ten to up\n\n{laid}\nWhy: new\n", "Subject: Ten is X\n\nWhy: new\n"),
 ]
 
 
@@ -106,7 +87,6 @@ FOREIGN = {
         False,
         f"sed -i '1iWhy: by hand' {_UP}/0001-ten.patch",
     ),
-    "0002-mine ": (_MINE, False, f"echo foreign > {_UP}/0002-mine.patch"),
     "mine": (":", False, f"echo foreign > {_UP}/mine.patch; echo mine.patch >> {_UP}/series"),
 }
 
@@ -136,10 +116,8 @@ _AMENDED = "echo S=12 > lib/same.py; git commit -qa --amend --no-edit"
 # What is done in `code`, what is told of it, and the exit code.
 BAD: dict[str, tuple[tuple[str, ...], int]] = {
     "echo S=9 > lib/same.py": (("in no commit", "lib/same.py", "git commit"), 3),
-    "echo x > lib/stray.py": (("in no commit", "lib/stray.py"), 3),
     "echo S=9 > lib/same.py; git commit -qa --fixup HEAD": (("is not squashed yet", "git rebase -i --autosquash"), 3),
     "git checkout -q --orphan fresh; git commit -qm all": (("The step `Pin up at", "is missing", "git reflog"), 3),
-    "git commit -q --amend -m other": (("is missing", "git reset --soft "), 3),
     _AMENDED: (("The step `Pin other at", "was changed", "git reset --soft "), 3),
     "git checkout -qb side; echo S=8 > lib/same.py; git commit -qam side; git checkout -q main; "
     "echo T=8 > top.py; git commit -qam top; git merge -q side": (("is a merge", "git rebase "), 3),
@@ -150,7 +128,6 @@ BAD: dict[str, tuple[tuple[str, ...], int]] = {
     "printf '\\0\\1' > lib/data.bin; git add -A; git commit -qm bytes": (
         ("can't be written as a patch", "binary", "git commit --amend"), 1,
     ),
-    "echo '*.py -diff' > lib/.gitattributes; git add -A; git commit -qm a": (("can't be written as a patch",), 1),
     "echo S=10 > lib/same.py; pin=$(git log --format=%H --grep 'Pin other'); git commit -qa --fixup $pin; "
     "git -c sequence.editor=: rebase -qi --autosquash $pin^": (("The step `Pin other at", "was changed"), 3),
     "echo S=11 > lib/same.py; git commit -qam Eleven -m 'Patch: other/eleven'": (
@@ -169,15 +146,6 @@ def test_bad_input_is_named_and_nothing_is_written(plain: Export, script: str) -
     words, code = BAD[script]
     assert_told(plain.export(), *words, code=code)
     assert (plain.beside(), plain.git("rev-parse", "HEAD")) == (before, head)
-
-
-def test_the_command_after_an_amended_step_splits_it(plain: Export) -> None:
-    plain.do(_AMENDED)
-    command = re.search(r"git (reset --soft [0-9a-f]{12}); git commit", plain.export().stderr)
-    assert command is not None
-    plain.git(*command[1].split())
-    plain.commit("Twelve")
-    assert "+S=12\n" in plain.round_trip()["patches/up/0001-twelve.patch"].decode()
 
 
 def test_a_bundled_manifest_is_never_written(plain: Export) -> None:
@@ -201,17 +169,6 @@ def test_setup_stops_for_work_that_the_lock_does_not_have(plain: Export) -> None
     ok(plain.run("setup", "-m", plain.manifest, "-w", plain.workspace))
     (kept,) = (plain.workspace / ".npu-rl/kept").iterdir()
     assert (kept / "git/code/HEAD").is_file()
-
-
-def test_names_and_headers() -> None:
-    assert slug_of_subject("Don't repeat `n` twice (#12), für alle") == "dont-repeat-n-twice-12-fur-alle"
-    assert len(slug_of_subject("word " * 40)) <= 52 and slug_of_subject("修复") == ""
-    message = (
-        "Subject here\n\nWhy: x\ndiff --git a/x b/x\n---\n@@@ x\nHow: y\n\nPatch: a/b\nSigned-off-by: Me\n"
-    )
-    assert header_text(message) == (
-        b"Subject: Subject here\n\nWhy: x\n diff --git a/x b/x\n ---\n @@@ x\nHow: y\n\nSigned-off-by: Me\n"
-    )
 
 
 def test_a_series_keeps_its_comments() -> None:

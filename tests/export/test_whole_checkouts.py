@@ -91,6 +91,7 @@ def test_commits_become_patches_and_setup_lays_the_same_tree(whole: Checkout) ->
     assert (whole.root / "code/gamma/__init__.py").read_text() == "G = 3\n"
 
 
+@pytest.mark.second
 def test_a_fixup_changes_the_patch_and_a_drop_removes_it(whole: Checkout) -> None:
     (whole.root / "src/gamma/build.txt").write_text("eins\nzwei\nthree\n")
     at = whole.git("src/gamma", "log", "--format=%H", "--grep", "Apply 0001-zwei")
@@ -104,6 +105,7 @@ def test_a_fixup_changes_the_patch_and_a_drop_removes_it(whole: Checkout) -> Non
     assert (whole.root / "src/gamma/build.txt").read_text() == "one\ntwo\nthree\n"
 
 
+@pytest.mark.second
 def test_commits_in_both_places(whole: Checkout) -> None:
     whole.commit("src/gamma", "Only a build", {"build.txt": "one\nzwei\ndrei\n"})
     whole.commit("code", "Beta", {"beta/b.py": "B = 2\n"})

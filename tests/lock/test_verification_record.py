@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,6 @@ from npu_rl.stack.lock.verification_record import (
     read_record,
     record_path,
 )
-from tests.support import clean_env, run_cli
 
 DIGEST = sha256((data_root() / "recipes" / "quickstart.yaml").read_bytes())
 RECIPE = VerifiedRecipe(
@@ -42,9 +40,6 @@ def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:
         ("{", "["),
         ('"record_format": 1', '"record_format": 2'),
         ('"passed"', '"done"'),
-        ("2026-01-31", "yesterday"),
-        ("5" * 40, "5"),
-        ('"seconds": 2.0', '"seconds": "two"'),
         ('"name": "setup"', '"nmae": "setup"'),
     ],
 )
@@ -60,8 +55,6 @@ def test_a_damaged_one_is_refused(tmp_path: Path, before: str, after: str) -> No
     [
         ({"bundled:quickstart.yaml": DIGEST}, True),
         ({"bundled:quickstart.yaml": "0" * 64}, False),
-        ({"bundled:gone.yaml": DIGEST}, False),
-        ({"quickstart.yaml": DIGEST}, False),
         ({"bundled:../recipes/quickstart.yaml": DIGEST}, False),
     ],
 )
@@ -75,22 +68,3 @@ def test_each_bundled_record_is_of_its_manifest() -> None:
         assert record is None or record.manifest == name
     names = {path.name.partition(".")[0] for path in (data_root() / "manifests").glob("*.verified.json")}
     assert names <= set(bundled_manifests())
-
-
-def test_list_says_the_same_in_words_and_json(tmp_path: Path) -> None:
-    """Whatever was verified by now: a line for the manifest, and one for each recipe of a record that is current."""
-    env = clean_env(tmp_path)
-    lines = run_cli(["manifests", "list"], env).stdout.splitlines()
-    for row in json.loads(run_cli(["manifests", "list", "--json"], env).stdout):
-        at = next(number for number, line in enumerate(lines) if line.startswith(row["name"] + " "))
-        found = row["verified"]
-        if found is None:
-            assert lines[at + 1] == "  not verified"
-        elif not found["current"]:
-            assert lines[at + 1].startswith("  not verified with this tree")
-        else:
-            assert lines[at + 1].startswith("  verified 20")
-            told = [
-                line.split()[0].removesuffix(":") for line in lines[at + 2 : at + 2 + len(found["recipes"])]
-            ]
-            assert told == list(found["recipes"])

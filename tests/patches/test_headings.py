@@ -56,6 +56,7 @@ def function_at(lines: list[str], number: int) -> str:
     return next(text.split("(")[0].split()[-1] for text in reversed(lines[:number]) if "def f" in text)
 
 
+@pytest.mark.second
 @settings(max_examples=int(os.environ.get("NPU_RL_HEADINGS", "25")), deadline=None)
 @given(
     count=st.integers(2, 6),

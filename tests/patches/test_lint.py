@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import tempfile
 from pathlib import Path
@@ -12,12 +11,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from npu_rl.common.bundled import data_root
-from npu_rl.common.errors import PatchError, UsageError
 from npu_rl.stack.lint.lint_patches import lint_patches
 from npu_rl.stack.lint.lint_report import LintReport
 from npu_rl.stack.lint.patch_targets import files_of_folder
 from npu_rl.stack.lint.python_names import new_faults
-from npu_rl.stack.patches.parse_patch import parse_patch
 from tests.in_process import run_here
 from tests.patches.helpers import contents, edits, git_apply, git_diff
 from tests.patches.test_header import GOOD
@@ -66,14 +63,6 @@ def test_a_shipped_patchset_has_no_finding(folder: Path) -> None:
     assert told(report) == [] and report.ok and report.patches
 
 
-@pytest.mark.parametrize("file", sorted(BAD.glob("*.patch")), ids=lambda p: p.stem)
-def test_a_malformed_file_is_explained_by_line(file: Path) -> None:
-    with pytest.raises(PatchError) as refused:
-        parse_patch(file.read_bytes(), name=file.name)
-    line = (refused.value.where or "").partition(":")[2].partition(",")[0]
-    assert told(lint_patches(file)) == [("error", "format", file.name, int(line or 0))]
-
-
 @pytest.mark.parametrize(
     ("series", "names", "expected"),
     [
@@ -89,16 +78,6 @@ def test_series(
     tmp_path: Path, series: str | None, names: list[str], expected: list[tuple[str, str, str, int]]
 ) -> None:
     assert told(lint_patches(folder_of(tmp_path / "p", series, *names))) == expected
-
-
-def test_the_order_of_a_series_and_of_names(tmp_path: Path) -> None:
-    """verl-recipe's patches lie in subfolders, under names of their own, without a series."""
-    folder = folder_of(tmp_path / "p", None, "rollout/fix.patch", "core.diff", header="Fix it\n\n")
-    assert [patch.name for patch in lint_patches(folder).patches] == ["core.diff", "rollout/fix.patch"]
-    (folder / "series").write_text("rollout/fix.patch\ncore.diff\n")
-    report = lint_patches(folder)
-    assert [patch.name for patch in report.patches] == ["rollout/fix.patch", "core.diff"]
-    assert report.summary() == "2 patches, 2 hunks, no error"
 
 
 def test_strip_is_that_of_the_series_unless_given(tmp_path: Path) -> None:
@@ -139,21 +118,7 @@ def test_a_series_is_held_against_the_file_it_has_reached(tmp_path: Path) -> Non
     assert told(against(folder, tmp_path)) == rows
 
 
-def test_links_and_missing_files(tmp_path: Path) -> None:
-    (tmp_path / "pkg").mkdir()
-    (tmp_path / "real.py").write_bytes(b"1\n")
-    (tmp_path / "pkg/a.py").symlink_to("../real.py")
-    patch = tmp_path / "x.patch"
-    patch.write_bytes(git_diff(b"1\n", b"2\n"))
-    assert told(against(patch, tmp_path)) == [("error", "does-not-apply", "x.patch", 1)]
-    (tmp_path / "pkg/a.py").unlink()
-    assert told(against(patch, tmp_path)) == [("error", "does-not-apply", "x.patch", 1)]
-    patch.write_bytes(git_diff(None, b"2\n"))
-    assert against(patch, tmp_path).ok
-    (tmp_path / "pkg/a.py").write_bytes(b"1\n")
-    assert told(against(patch, tmp_path)) == [("error", "does-not-apply", "x.patch", 1)]
-
-
+@pytest.mark.second
 @given(contents(rich=False), st.data())
 @settings(max_examples=15, deadline=None)
 def test_what_git_made_applies_where_it_was_made(old: bytes, data: st.DataObject) -> None:
@@ -184,20 +149,6 @@ def test_names_that_nothing_defines() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "new", "lines"),
-    [
-        ("pkg/__init__.py", b"__path__ = extended(__path__)\n", [1]),
-        ("pkg/a.py", b"print(__cached__)\nprint(__path__)\n", [2]),
-        ("pkg/a.pyi", b"class A(B):\n    def f(self) -> C: ...\n\nclass B: ...\n", [2]),
-        ("pkg/a.py", b"class A(B): ...\n\nclass B: ...\n", [1]),
-    ],
-)
-def test_names_that_the_kind_of_file_defines(path: str, new: bytes, lines: list[int]) -> None:
-    """A package has a path, and a stub may use names above their definitions."""
-    assert faults(None, new, path) == [("names", line) for line in lines]
-
-
-@pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
         (OLD, OLD.replace(b"def two(x):", b"def two(x:"), [("python", 9)]),
@@ -225,22 +176,6 @@ def test_a_fault_is_named_at_its_line_of_the_patch(tmp_path: Path) -> None:
     assert told(lint_patches(patch)) == []  # only a new file is whole in a patch
     patch.write_bytes(git_diff(None, b"x = y\n"))
     assert told(lint_patches(patch)) == [("error", "names", "x.patch", 7)]
-
-
-def test_nothing_of_a_checked_file_stays_in_the_nodes_of_others() -> None:
-    """An operator is one node in all trees: through it a walk over the next one went through all before, and on."""
-    assert faults(OLD, OLD + b"print(injected + 1)\n") == [("names", 11)]
-    (statement,) = ast.parse("a + b").body
-    assert isinstance(statement, ast.Expr) and isinstance(statement.value, ast.BinOp)
-    assert vars(statement.value.op) == {}
-
-
-def test_what_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="No such patch"):
-        lint_patches(tmp_path / "none")
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(PatchError, match="No patch"):
-        lint_patches(tmp_path / "empty")
 
 
 def test_the_command(tmp_path: Path) -> None:

@@ -27,12 +27,6 @@ CHANGED = BASE.replace(b"line 15\n", b"line fifteen\n")
 HUNK = hunk_for(BASE, CHANGED)
 
 
-def test_lines_end_at_newlines_only() -> None:
-    assert split_lines(b"a\rb\x0c\n\nc") == [b"a\rb\x0c\n", b"\n", b"c"]
-    assert split_lines(b"") == []
-    assert split_lines(b"a\n") == [b"a\n"]
-
-
 def test_exact() -> None:
     found = locate(BASE, HUNK)
     assert (found.kind, found.line, found.offset) == ("exact", 12, 0)
@@ -55,10 +49,6 @@ def test_twins_are_ambiguous() -> None:
     assert "2 others: 5, 16" in explain(text, HUNK, found)
 
 
-def test_the_stated_line_wins_over_a_twin() -> None:
-    assert locate(BASE + BASE, HUNK).kind == "exact"
-
-
 def test_white_space() -> None:
     text = BASE.replace(b"line 14\n", b"\tline  14\r\n")
     found = locate(text, HUNK)
@@ -71,21 +61,6 @@ def test_already_applied() -> None:
     found = locate(CHANGED, HUNK)
     assert (found.kind, found.line) == ("already_applied", 12)
     assert "already there" in explain(CHANGED, HUNK, found)
-
-
-def test_already_applied_below_another_hunk() -> None:
-    new = b"top\ntop\n" + CHANGED
-    second = file_patch(plain_diff(BASE, new)).hunks[1]
-    assert locate(new, second).kind == "already_applied"
-
-
-def test_already_applied_although_a_twin_still_waits() -> None:
-    assert locate(CHANGED + BASE, HUNK).kind == "already_applied"
-
-
-def test_a_deleted_file_is_already_applied_when_empty() -> None:
-    (hunk,) = file_patch(plain_diff(b"x\n", None)).hunks
-    assert locate(b"", hunk).kind == "already_applied"
 
 
 def test_missing_names_the_nearest_place() -> None:
@@ -103,27 +78,6 @@ def test_missing_names_the_nearest_place() -> None:
     ]
 
 
-def test_missing_from_a_text_without_anything_similar() -> None:
-    for text in (b"", b"\x00\x01\x02\n"):
-        found = locate(text, HUNK)
-        assert (found.kind, found.line, found.ratio) == ("missing", None, 0.0)
-        assert "Nothing in the file is similar" in explain(text, HUNK, found)
-
-
-def test_nothing_in_a_file_reaches_the_terminal_raw() -> None:
-    text = BASE.replace(b"line 15", b"\x1b[31mline\x07")
-    table = explain(text, HUNK, locate(text, HUNK))
-    assert "line 15" in table and all(c.isprintable() or c == "\n" for c in table)
-
-
-def test_a_missing_last_newline_is_shown() -> None:
-    old = b"a\nb\nc"
-    hunk = hunk_for(old, b"a\nB\nc")
-    found = locate(old + b"\n", hunk)
-    assert found.kind == "whitespace_only"
-    assert "⟨no newline⟩" in explain(old + b"\n", hunk, found)
-
-
 def test_without_context_below_only_the_end_fits() -> None:
     hunk = hunk_for(BASE, CHANGED, context=0)
     found = locate(BASE, hunk)
@@ -132,50 +86,6 @@ def test_without_context_below_only_the_end_fits() -> None:
     with pytest.raises(PatchError):
         apply_exact(BASE, file_patch(plain_diff(BASE, CHANGED, context=0)))
     assert git_apply(BASE, plain_diff(BASE, CHANGED, context=0))[0] is False
-
-
-@pytest.mark.second
-def test_a_large_file_is_searched_in_reasonable_time() -> None:
-    text = b"".join(b"    value_%d = call(%d)\n" % (n % 500, n % 7) for n in range(5000))
-    assert locate(text, HUNK).kind == "missing"
-    large = hunk_for(text, text.replace(b"call(3)", b"CALL(3)"))
-    found = locate(text.replace(b"call(5)", b"call(9)"), large)
-    assert (found.kind, found.line) == ("missing", 1)
-    table = explain(text.replace(b"call(5)", b"call(9)"), large, found)
-    assert table.count("\n") <= 201
-
-
-def test_a_refusal_names_patch_line_hunk_and_both_sides() -> None:
-    diff = plain_diff(BASE, CHANGED)
-    with pytest.raises(PatchError) as caught:
-        apply_exact(BASE.replace(b"line 15", b"LINE"), file_patch(diff), name="0001-x.patch")
-    message = str(caught.value)
-    assert "Hunk 1 does not fit pkg/a.py at line 12" in message
-    assert "0001-x.patch:3, hunk 1" in message
-    assert "-line 15" in message and "+LINE" in message and caught.value.hint
-
-
-def test_an_offset_is_refused() -> None:
-    patch = file_patch(plain_diff(BASE, CHANGED))
-    with pytest.raises(PatchError, match=r"(?s)fits at line 13 only, \+1"):
-        apply_exact(b"top\n" + BASE, patch)
-
-
-@pytest.mark.parametrize(
-    ("content", "old", "new", "expected"),
-    [
-        (None, b"a\n", b"b\n", "does not exist"),
-        (b"a\n", None, b"b\n", "exists already"),
-        (b"a\nb\n", b"a\n", None, "Hunk 1 does not fit"),
-    ],
-)
-def test_files_that_are_or_are_not_there(
-    content: bytes | None, old: bytes | None, new: bytes | None, expected: str
-) -> None:
-    patch = file_patch(git_diff(old, new))
-    with pytest.raises(PatchError, match=expected):
-        apply_exact(content, patch)
-    assert git_apply(content, git_diff(old, new))[0] is False
 
 
 def test_an_empty_deletion_of_a_file_with_text_is_refused() -> None:

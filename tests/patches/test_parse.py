@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,67 +11,47 @@ from hypothesis import strategies as st
 from npu_rl.common.errors import NpuRlError, PatchError
 from npu_rl.stack.patches.parse_patch import parse_patch
 from npu_rl.stack.patches.patch_model import Hunk
-from tests.patches.helpers import COMMON, PATH, contents, edits, git, git_apply, git_diff, plain_diff
+from tests.patches.helpers import PATH, contents, edits, git, git_apply, git_diff, plain_diff
 
 BAD = Path(__file__).parent / "bad"
 HUNK = b"@@ -1,3 +1,3 @@\n one\n-two\n+TWO\n three\n"
 PLAIN = b"--- a/pkg/a.py\n+++ b/pkg/a.py\n" + HUNK
 
-CUT = "cut off"
 REFUSED = {
     "binary-differ": r"binary file x\.png.*:3",
     "binary-git": r"binary file x\.png.*:4",
     "binary-plain": r"binary file.*:1",
-    "binary-plain-second": r"binary file.*:8",
-    "blank-between-hunks": r"between two hunks.*:10",
     "bom-utf16": r"UTF-16 byte-order mark.*:1",
     "bom-utf8": r"UTF-8 byte-order mark.*:1.*Save the patch as UTF-8",
     "colored": r"color codes.*:3.*`git diff --no-color`",
     "combined": r"combined diff.*:1.*against one parent",
-    "combined-hunk": r"combined diff.*:3",
-    "combined-second": r"combined diff.*:10",
     "copy": r"copies a file.*:1",
     "count-one-side": r"Hunk 1 has a wrong line count.*:5.*3 old and 2 new lines; its body has 3 and 3",
-    "count-too-large": r"Hunk 1 has a wrong line count.*:5.*4 old and 4 new lines; its body has 3 and 3",
     "count-too-small": r"more lines than its header states.*:9.*' three' is left over",
     "crlf": r"CRLF.*:1.*`eol: lf`",
-    "crlf-hunk-header": r"CRLF.*:5",
     "deleted-keeps-lines": r"contradict.*keeps no lines",
-    "deleted-two-hunks": r"contradict.*keeps no lines",
     "empty": r"no diff.*:1.*empty",
-    "garbage-at-end": r"part of no file.*:10.*some words",
-    "garbage-between-files": r"part of no file.*:10.*some words",
     "garbage-between-hunks": r"part of no file.*:10.*oops",
     "garbage-in-hunk": r"begins with neither a space.*:9",
     "gitattributes": r"changes pkg/\.gitattributes.*:1.*Take the file out",
-    "gitattributes-case": r"changes pkg/\.GitAttributes.*:1",
-    "gitlink-changed": r"submodule, sub.*:1.*160000",
     "gitlink-new": r"submodule, sub.*:1.*160000",
     "gitmodules": r"changes \.gitmodules.*:1",
     "hunk-at-line-0": r"starts at line 0.*:5, hunk 1",
-    "hunk-header-huge": r"header is malformed.*:5",
     "hunk-header-malformed": r"header is malformed.*:5",
-    "hunk-of-nothing": r"changes nothing.*:5",
     "hunk-only-context": r"changes nothing.*:5, hunk 1",
     "hunk-without-file": r"no file header.*:3",
     "hunks-out-of-order": r"out of order.*:10, hunk 2.*line 22",
     "hunks-overlap": r"overlap.*:10, hunk 2.*line 3",
     "index-malformed": r"`index` line is malformed.*:1",
     "marker-first": r"out of place.*:6",
-    "marker-in-the-middle": r"out of place.*:7",
-    "marker-odd": r"out of place.*:8",
     "marker-then-hunk": r"follows the end of the file.*:9, hunk 2",
-    "marker-twice": r"out of place.*:9",
     "mode-half": r"must come together.*:1",
     "mode-odd": r"mode 104755.*:1",
     "mode-only": r"only changes the mode of run\.sh.*:1",
-    "mode-twice": r"occurs twice.*:3",
     "names-both-null": r"Both sides are /dev/null.*:1",
     "names-differ": r"names of a file differ.*:1",
-    "names-differ-below": r"names of a file differ.*:1",
     "new-and-deleted": r"both new and deleted.*:1",
     "new-file-not-null": r"contradicts itself.*:1",
-    "new-file-with-old-lines": r"contradict.*no old lines",
     "new-side-contradicts": r"contradict each other.*:10, hunk 2.*line 10, not 12",
     "no-diff": r"no diff.*:1.*No `diff --git`",
     "nul-byte": r"NUL byte.*:8",
@@ -81,37 +59,24 @@ REFUSED = {
     "path-absolute": r"'/etc/passwd'.*:1.*absolute",
     "path-backslash": r"backslash",
     "path-control": r"control character",
-    "path-dot": r"empty folder name",
     "path-dotdot": r"`\.\.`, which would leave the tree",
-    "path-dotdot-inside": r"`\.\.`, which would leave the tree",
     "path-dotdot-quoted": r"`\.\.`, which would leave the tree",
     "path-drive": r"absolute",
     "path-empty-folder": r"empty folder name",
     "path-git": r"reaches into `\.git`",
     "path-git-case": r"reaches into `\.git`",
-    "path-git-dot": r"reaches into `\.git`",
     "path-git-ignorable": r"reaches into `\.git`",
-    "path-git-short": r"reaches into `\.git`",
-    "path-latin1": r"not UTF-8",
     "path-latin1-quoted": r"not UTF-8",
     "path-newline": r"control character",
     "path-nothing-left": r"Nothing is left.*Set `strip`",
     "path-quote-open": r"quoted file name is malformed.*:1",
     "rename": r"renames a file.*:1.*--no-renames",
-    "rename-edited": r"renames a file.*:1",
-    "rename-plain": r"names of a file differ.*:1",
     "same-file-twice": r"sections for pkg/a\.py do not fit together.*:10.*line 1",
-    "symlink-changed": r"symlink, l.*:1.*120000",
     "symlink-new": r"symlink, l.*:1.*120000",
     "symlink-type-change": r"symlink, l.*:1.*120000",
-    "truncated-after-git-line": r"changes nothing in it.*:1.*cut off",
     "truncated-after-header": r"no hunk.*:3.*cut off|no hunk.*:1.*cut off",
-    "truncated-after-old-name": r"no `\+\+\+` line.*:4.*cut off",
-    "truncated-in-header-line": r"cut off in the middle of a line.*:3",
     "truncated-in-hunk": r"ends within hunk 1.*:5.*3 old and 3 new lines; its body has 2 and 1",
     "truncated-in-line": r"ends in the middle of a line.*:9.*hunk 1",
-    "truncated-new-file": r"changes nothing in it.*:1.*cut off",
-    "truncated-no-final-newline": r"ends in the middle of a line.*:9.*No newline at end of file",
     "two-mails": r"several commits.*:13.*`\.diff`.*git mailsplit -o\. two-mails\.patch",
 }
 
@@ -215,16 +180,10 @@ def test_a_removed_line_may_look_like_a_header() -> None:
 @pytest.mark.parametrize(
     "path", ["é/ü.py", "with space.py", "with  two b/spaces.py", 'quo"te.py', "日本.py", " lead", "a/b/c/d"]
 )
-@pytest.mark.parametrize("kind", ["changed", "new", "deleted", "empty"])
-def test_names_as_git_writes_them(path: str, kind: str) -> None:
-    sides = {
-        "changed": (b"x\n", b"y\n"),
-        "new": (None, b"y\n"),
-        "deleted": (b"x\n", None),
-        "empty": (None, b""),
-    }
-    (file,) = parse(git_diff(*sides[kind], path=path)).files
-    assert file.path == path
+def test_names_as_git_writes_them(path: str) -> None:
+    for old, new in ((b"x\n", b"y\n"), (None, b"y\n"), (b"x\n", None), (None, b"")):
+        (file,) = parse(git_diff(old, new, path=path)).files
+        assert file.path == path
 
 
 def test_strip_and_directory() -> None:
@@ -242,10 +201,6 @@ def test_strip_and_directory() -> None:
 def test_a_wrong_strip_is_told_apart_from_a_rename() -> None:
     with pytest.raises(PatchError, match=r"(?s)strip: 0.*Set `strip`"):
         parse(PLAIN, strip=0)
-
-
-def test_binary_in_a_message_above_the_diff_is_only_text() -> None:
-    assert parse(b"Binary files a and b differ\n\n" + PLAIN).header.startswith("Binary files")
 
 
 def test_the_final_marker_needs_no_newline() -> None:
@@ -289,11 +244,6 @@ def test_the_end_of_a_mail(end: bytes) -> None:
             parse(PLAIN + end + rest)
 
 
-def test_a_rule_of_dashes_after_a_hunk_is_no_end_of_a_mail() -> None:
-    with pytest.raises(PatchError, match="more lines than its header"):
-        parse(PLAIN + b"---\n")
-
-
 @given(contents(rich=False), st.data(), st.integers(1, 3))
 @settings(max_examples=40, deadline=None)
 def test_two_sections_for_one_file_are_read_as_git_reads_them(
@@ -312,8 +262,9 @@ def test_two_sections_for_one_file_are_read_as_git_reads_them(
     assert apply_exact(old, first) == new
 
 
+@pytest.mark.second
 @given(st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_what_git_writes_is_read_as_git_reads_it(data: st.DataObject) -> None:
     old = data.draw(st.none() | contents())
     new = data.draw(st.none() | contents()) if old is None else data.draw(st.none() | edits(old))
@@ -342,54 +293,6 @@ def rebuilt(hunks: tuple[Hunk, ...]) -> list[bytes]:
     return out
 
 
-LINES = st.one_of(
-    st.sampled_from(
-        [
-            b"diff --git a/pkg/a.py b/pkg/a.py",
-            b"index 1111111..2222222 100644",
-            b"new file mode 100644",
-            b"deleted file mode 100644",
-            b"old mode 100644",
-            b"new mode 100755",
-            b"rename from x",
-            b"--- a/pkg/a.py",
-            b"+++ b/pkg/a.py",
-            b"--- /dev/null",
-            b"+++ /dev/null",
-            b"@@ -1 +1 @@",
-            b"@@ -0,0 +1 @@",
-            b"@@ -1,2 +1,2 @@ def",
-            b"@@ -0,0 +0,0 @@",
-            b"@@@ -1 -1 +1 @@@",
-            b"-x",
-            b"+y",
-            b" z",
-            b"",
-            b"\\ No newline at end of file",
-            b"-- ",
-            b"2.39.5",
-            b'--- "a/\\303\\251',
-            b'+++ "b/\\303\\251"',
-            b"GIT binary patch",
-        ]
-    ),
-    st.sampled_from(COMMON).map(lambda line: b" " + line),
-    st.binary(max_size=8),
-)
-
-
-@pytest.mark.nightly
-@given(st.lists(LINES, max_size=14).map(b"\n".join), st.integers(0, 2))
-@settings(max_examples=300, deadline=None)
-def test_nothing_but_a_patch_error_comes_out(data: bytes, strip: int) -> None:
-    try:
-        patch = parse(data + b"\n", strip=strip)
-    except PatchError as error:
-        assert "0001-x.patch:" in str(error)
-    else:
-        assert patch.files
-
-
 @given(st.data())
 @settings(max_examples=80, deadline=None)
 def test_a_damaged_patch_is_refused_or_still_exact(data: st.DataObject) -> None:
@@ -408,15 +311,3 @@ def test_a_damaged_patch_is_refused_or_still_exact(data: st.DataObject) -> None:
         return
     if file.path == "pkg/a.py":
         assert git_apply(old, damaged) == (True, result)
-
-
-def test_importing_the_parser_is_cheap() -> None:
-    code = (
-        "import sys; before = set(sys.modules);"
-        "import npu_rl.stack.patches.parse_patch, npu_rl.stack.hunks.hunk_states;"
-        "import npu_rl.stack.patches.series, npu_rl.stack.patches.patch_header;"
-        "heavy = {'difflib', 'email', 'pydantic', 'yaml', 'subprocess'};"
-        "print(sorted(heavy & (set(sys.modules) - before)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

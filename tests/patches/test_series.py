@@ -35,10 +35,6 @@ def test_the_series_is_the_order(tmp_path: Path) -> None:
     assert sources[0].data == DIFF
 
 
-def test_an_empty_series_is_valid(tmp_path: Path) -> None:
-    assert read_patchset(patchset(tmp_path / "p", "# nothing needed any more\n")) == ()
-
-
 @pytest.mark.parametrize(
     ("series", "names", "expected"),
     [
@@ -59,11 +55,6 @@ def test_a_patchset_must_be_whole(
     with pytest.raises(PatchError, match=expected) as caught:
         read_patchset(patchset(tmp_path / "p", series, *names))
     assert caught.value.hint
-
-
-def test_an_absent_folder_is_told(tmp_path: Path) -> None:
-    with pytest.raises(PatchError, match=r"patchset gone does not exist"):
-        read_patchset(tmp_path / "gone")
 
 
 @pytest.mark.parametrize("name", ["0001-a.patch", "series"])
@@ -89,13 +80,6 @@ def test_a_series_as_quilt_writes_it(tmp_path: Path) -> None:
     series = "sub/B.diff -p0\n./c.patch -p 2  # why\n#off.patch\n0001-a.patch\n"
     sources = read_patchset(patchset(tmp_path / "p", series, *names))
     assert [(s.name, s.strip) for s in sources] == [("sub/B.diff", 0), ("c.patch", 2), ("0001-a.patch", None)]
-
-
-def test_a_symlinked_folder_and_a_link_inside_it_are_fine(tmp_path: Path) -> None:
-    folder = patchset(tmp_path / "p", "0001-a.patch\n0002-b.patch\n", "0001-a.patch")
-    (folder / "0002-b.patch").symlink_to("0001-a.patch")
-    (tmp_path / "link").symlink_to(folder)
-    assert len(read_patchset(tmp_path / "link")) == 2
 
 
 def test_lint_demands_the_header(tmp_path: Path) -> None:
@@ -157,16 +141,7 @@ def test_subfolders_of_a_component_are_read_in_order() -> None:
     assert found.passed_over == ("attention/1.patch", "link.patch")
 
 
-def test_what_only_looks_like_a_patch_is_told() -> None:
-    names = ["A.PATCH", "b.patch.txt", "c.diff.gz", "d.patch.orig", "e.patch~", "f.patch.rej", "patch.py"]
-    found = component_folder(dict.fromkeys(["x.patch", *names], b""))
-    assert [s.name for s in found.sources] == ["x.patch"]
-    assert found.passed_over == ("A.PATCH", "b.patch.txt", "c.diff.gz")
-
-
-@pytest.mark.parametrize(
-    "name", ["sub/0002-b.patch", "sub/deep/x.diff", "0002-b.diff", "B.PATCH", "linked/b.patch"]
-)
+@pytest.mark.parametrize("name", ["sub/0002-b.patch", "B.PATCH", "linked/b.patch"])
 def test_no_patch_of_our_own_folder_is_passed_over(tmp_path: Path, name: str) -> None:
     folder = patchset(tmp_path / "p", "0001-a.patch\n", "0001-a.patch")
     if name.startswith("linked/"):
@@ -186,10 +161,4 @@ def test_a_subfolder_with_a_series_is_a_patchset_of_its_own(tmp_path: Path) -> N
     assert [source.name for source in read_patchset(folder)] == ["0001-a.patch"]
     patchset(folder / "1.10", None, "0001-b.patch")
     with pytest.raises(PatchError, match=r"^1\.10/0001-b\.patch would not be applied"):
-        read_patchset(folder)
-
-
-def test_a_list_of_patches_that_is_cut_says_how_many_more(tmp_path: Path) -> None:
-    folder = patchset(tmp_path / "p", "", *[f"{n:04}-a.patch" for n in range(30)])
-    with pytest.raises(PatchError, match=r"0019-a\.patch and 10 more would not be applied"):
         read_patchset(folder)

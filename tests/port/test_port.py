@@ -83,6 +83,7 @@ def test_to_the_same_version_it_is_the_identity(versions: Versions) -> None:
     assert versions.contents(versions.project / "again") == versions.contents(versions.patches)
 
 
+@pytest.mark.second
 def test_a_skipped_patch_and_one_that_upstream_has(versions: Versions) -> None:
     versions.keep("0004", "0005")
     versions.port()
@@ -94,6 +95,7 @@ def test_a_skipped_patch_and_one_that_upstream_has(versions: Versions) -> None:
     assert not versions.result.exists()  # no patch is left
 
 
+@pytest.mark.second
 def test_a_resolution_is_remembered_in_the_store(versions: Versions) -> None:
     """The next port of the same patches has no stop, and says that a person has changed the patch."""
     versions.keep("0005")
@@ -106,16 +108,7 @@ def test_a_resolution_is_remembered_in_the_store(versions: Versions) -> None:
     assert versions.contents(versions.project / "again") == versions.contents(versions.result)
 
 
-def test_an_aborted_rebase_is_not_written(versions: Versions) -> None:
-    versions.keep("0001", "0005")
-    versions.port()
-    versions.git("rebase", "--abort")
-    assert_told(versions.finish(), "The patches are not on the new version", "rebase --onto")
-    versions.git("rebase", "--onto", "refs/npu-rl/new", "refs/npu-rl/old", "port")
-    versions.git("rebase", "--skip")
-    ok(versions.finish())
-
-
+@pytest.mark.second
 def test_work_in_no_patch_is_kept(versions: Versions) -> None:
     versions.keep("0005")
     versions.port()
@@ -139,6 +132,7 @@ def test_work_in_no_patch_is_kept(versions: Versions) -> None:
     assert "b/notes.txt" in (versions.result / "0005-conflict.patch").read_text()
 
 
+@pytest.mark.second
 def test_a_place_in_another_function_needs_a_person(versions: Versions) -> None:
     """The function is renamed around the lines that git finds."""
     up = versions.upstream
@@ -154,6 +148,7 @@ def test_a_place_in_another_function_needs_a_person(versions: Versions) -> None:
     assert "patches: [./new]" in done.stdout and not versions.folder.exists()
 
 
+@pytest.mark.second
 def test_a_name_that_upstream_has_removed_is_an_error(versions: Versions) -> None:
     up = versions.upstream
     up.commit(
@@ -171,17 +166,7 @@ def test_a_name_that_upstream_has_removed_is_an_error(versions: Versions) -> Non
     assert asked["state"] == "questions" and question.startswith("error: ") and "math" in question
 
 
-def test_where_a_file_went_is_told(versions: Versions) -> None:
-    """A taken file that the new version has elsewhere, in a part that is not taken."""
-    up = versions.upstream
-    moved = {"pkg/exact.py": None, "other/exact.py": module("exact", first_2="y")}
-    up.commit(moved, on="elsewhere", parents=["v1"])
-    versions.keep("0001")
-    stopped = json.loads(versions.port("--to", "elsewhere", "-m", "m.yaml", "--json").stdout)
-    assert stopped["moved"] == {"pkg/exact.py": ["other/exact.py"]}
-    assert stopped["conflicts"] == ["pkg/exact.py"]
-
-
+@pytest.mark.second
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
 def test_the_folder_of_another_user_runs_nothing(versions: Versions, tmp_path: Path) -> None:
     versions.keep("0005")
@@ -224,21 +209,3 @@ def test_what_is_refused_changes_nothing(
     before = versions.contents(versions.project)
     assert_told(versions.port("-m", "m.yaml", *options), *words, code=code)
     assert versions.contents(versions.project) == before
-
-
-def test_a_lock_or_patch_that_is_older_than_the_manifest(versions: Versions) -> None:
-    told = versions.run("patches", "port", "vllm", "--to", "v2", "-m", "m.yaml")
-    assert_told(told, "Unknown component of m: vllm", code=2)
-    path = versions.patches / "0003-merged.patch"
-    path.write_text(path.read_text() + "\n")
-    assert_told(versions.port(), "0003-merged was changed after the lock was made", "npu-rl lock")
-    versions.manifest.write_text(versions.manifest.read_text().replace("one component", "another title"))
-    assert_told(versions.port(), "m has changed since its lock was made")
-
-
-def test_a_killed_begin_blocks_nothing_but_its_folder(versions: Versions) -> None:
-    versions.keep("0001")
-    (versions.folder / ".git").mkdir(parents=True)
-    assert_told(versions.finish(), "No port of up is there", code=2)
-    assert_told(versions.port(), "The folder of the port exists", "--folder DIR", code=2)
-    ok(versions.port("--folder", "elsewhere"))
