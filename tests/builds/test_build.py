@@ -24,7 +24,7 @@ from tests.support import assert_told, ok, run_program
 from tests.training.processes import lives, wait_for
 from tests.workspace.stack import receipt_with, snapshot
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+pytestmark = [pytest.mark.second, pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")]
 
 
 def states(paths: WorkspacePaths) -> dict[str, str]:
@@ -138,7 +138,6 @@ def test_what_a_person_does_during_a_build_stays(
         assert (code / "other/run.sh").read_text() == "not committed"
 
 
-@pytest.mark.second
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_build_leaves_the_tree_and_no_process(
     built_stack: BuiltStack, bare: WorkspacePaths, tmp_path: Path, number: signal.Signals
@@ -164,7 +163,6 @@ def test_an_interrupted_build_leaves_the_tree_and_no_process(
     assert set(states(bare).values()) == {"built here"}
 
 
-@pytest.mark.second
 @pytest.mark.parametrize("moved", [0, 1])
 def test_a_build_that_is_killed_while_it_places_products_is_repeated(
     built_stack: BuiltStack, bare: WorkspacePaths, monkeypatch: pytest.MonkeyPatch, moved: int
@@ -222,20 +220,6 @@ def test_a_product_is_stale_when_its_source_is_edited_and_drift_when_it_is_chang
     assert_told(built_stack.setup(built.root, "--build"), "would replace", code=3)
     ok(built_stack.setup(built.root, "--discard", "--build"))
     assert set(states(built).values()) == {"built here"}
-
-
-def test_a_file_in_a_products_place_stops_it(
-    built_stack: BuiltStack, bare: WorkspacePaths, tmp_path: Path
-) -> None:
-    place, sign = bare.root / "src/ext/made.txt", tmp_path / "sign"
-    process = built_stack.start(bare.root, sign)
-    wait_for(lambda: sign.exists() and sign.read_text() != "")
-    place.write_text("mine")
-    sign.unlink()
-    _, told = process.communicate(timeout=60)
-    assert process.returncode == 3 and "A file is in the way" in told
-    assert place.read_text() == "mine" and not list(bare.code.rglob("_native*.so"))
-    assert_told(built_stack.setup(bare.root, "--build"), "would replace", "src/ext/made.txt", code=3)
 
 
 @pytest.mark.parametrize(

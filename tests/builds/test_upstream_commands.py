@@ -11,15 +11,12 @@ from typing import Any
 import pytest
 import yaml
 
-from npu_rl.stack.manifest.load_manifest import load_manifest
 from npu_rl.stack.manifest.schema import BuildStep
 from tests.support import ROOT, index_env, ok, run_cli
 
 LINES = yaml.safe_load(Path(__file__).with_name("dockerfiles.yaml").read_text())
 # Of our own: what setuptools_scm would ask git for.
 OURS = {"SETUPTOOLS_SCM_PRETEND_VERSION"}
-# Options of pip that choose where packages come from, or how often it tries.
-OF_THE_INDEX = {"-v", "-e", "--extra-index", "--resume-retries"}
 
 
 def steps() -> dict[str, BuildStep]:
@@ -34,10 +31,6 @@ def as_text(step: dict[str, Any]) -> dict[str, Any]:
     return {**step, "proven": "true" if step.get("proven") else "false"}
 
 
-def test_each_has_lines_and_each_line_a_command() -> None:
-    assert set(steps()) == set(LINES)
-
-
 @pytest.mark.parametrize("component", sorted(LINES))
 def test_variables_are_those_of_the_dockerfile(component: str) -> None:
     text = "\n".join(line for source in LINES[component] for line in source["lines"])
@@ -49,33 +42,12 @@ def test_variables_are_those_of_the_dockerfile(component: str) -> None:
         assert any(re.search(rf'\b{name}="?{re.escape(value)}\b', line) for line in first), (name, value)
 
 
-@pytest.mark.parametrize("component", sorted(LINES))
-def test_options_of_pip_are_those_of_the_dockerfile(component: str) -> None:
-    """Upstream installs what it builds: `pip install`, in place of which the page has what that runs."""
-    (line,) = (one for source in LINES[component] for one in source["lines"] if "install" in one)
-    options = {word for word in line.split() if word.startswith("-") and word not in ("-m", *OF_THE_INDEX)}
-    ours = {word for word in steps()[component].run if word.startswith("-") and word != "-m"}
-    assert options <= ours
-    assert ours - options <= {"--no-deps", "--wheel-dir", "--dist-dir"}
-
-
 def test_only_what_was_run_is_marked_proven() -> None:
     assert {name: step.proven for name, step in steps().items()} == {
         "vllm": True,
         "vllm-ascend": False,
         "TransformerEngine": False,
     }
-
-
-def test_a_build_needs_the_whole_checkout(tmp_path: Path) -> None:
-    file = tmp_path / "mine.yaml"
-    components = "{a: {checkout: full, build: [{run: [make], products: [x]}]}}"
-    text = "schema: 1\nname: mine\ntitle: x\ndevice: cpu\ncomponents: "
-    file.write_text(
-        text
-        + components.replace("a: {", "a: {sources: [{git: 'https://x.example/a.git'}], ref: refs/heads/m, ")
-    )
-    assert load_manifest(str(file)).manifest.components["a"].build[0].run == ["make"]
 
 
 @pytest.mark.upstreams

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import random
 import tarfile
 from collections.abc import Callable
@@ -11,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.errors import BundleError
-from npu_rl.stack.bundles.bundle_file import LIST, is_member_name, unpack_bundle, write_bundle
+from npu_rl.stack.bundles.bundle_file import LIST, unpack_bundle, write_bundle
 from tests.bundles.made import MadeStack, Members, members_of, sealed, tar_of
-from tests.support import run_cli
 
 MANIFEST = "manifests/m/m.yaml"
 WHEEL = "npu-rl/pip-1-py3-none-any.whl"
@@ -68,32 +66,19 @@ def renamed(name: str) -> Callable[[Members], bytes]:
 BAD: dict[str, tuple[Callable[[Members], bytes], str]] = {
     "damaged": (lambda m: tar_of({**m, MANIFEST: m[MANIFEST][::-1]}), "is damaged"),
     "replaced wheel": (lambda m: tar_of({**m, WHEEL: b"other"}), "is damaged"),
-    "shorter": (lambda m: tar_of({**m, MANIFEST: m[MANIFEST][:-1]}), "is damaged"),
     "missing": (lambda m: tar_of({n: m[n] for n in m if n != MANIFEST}), "manifests/m/m.yaml is missing"),
     "unlisted": (lambda m: tar_of({**m, "wheels/x.whl": b""}), "not in SHA256SUMS"),
     "twice": (lambda m: tar_of(m, entry(MANIFEST, tarfile.REGTYPE)), "or there twice"),
     "symbolic link": (lambda m: tar_of(m, entry(MANIFEST, tarfile.SYMTYPE, "/etc")), "not a regular file"),
-    "link before a file": (
-        lambda m: tar_of({LIST: m[LIST]}, entry("manifests", tarfile.SYMTYPE, "/tmp")),
-        "not a regular file",
-    ),
     "hard link": (lambda m: tar_of(m, entry("npu-rl/x.whl", tarfile.LNKTYPE, WHEEL)), "not a regular file"),
-    "device": (lambda m: tar_of(m, entry("npu-rl/x.whl", tarfile.CHRTYPE)), "not a regular file"),
     "pipe": (lambda m: tar_of(m, entry("npu-rl/x.whl", tarfile.FIFOTYPE)), "not a regular file"),
-    "folder": (lambda m: tar_of(m, entry("npu-rl", tarfile.DIRTYPE)), "not a regular file"),
     "sparse": (sparse, "not a regular file"),
     "above": (renamed("manifests/m/../../../../x"), "invalid or repeated line"),
-    "above, not listed": (lambda m: tar_of({**m, "../../x": b"x"}), "not in SHA256SUMS"),
     "absolute": (renamed("/tmp/npu-rl-x"), "invalid or repeated line"),
     "hidden": (renamed("manifests/m/.git/config"), "invalid or repeated line"),
-    "another kind": (renamed("npu-rl/x.so"), "invalid or repeated line"),
-    "an index": (renamed(f"store/units/{'0' * 40}/pack-{'0' * 40}.idx"), "invalid or repeated line"),
     "listed twice": (lambda m: tar_of({**m, LIST: m[LIST] * 2}), "invalid or repeated line"),
     "no list": (lambda m: tar_of({n: m[n] for n in m if n != LIST}), "the first member is not"),
-    "a list that is a link": (lambda m: tar_of({}, entry(LIST, tarfile.SYMTYPE, "x")), "the first member"),
     "empty": (lambda m: b"", "empty file"),
-    "compressed": (lambda m: gzip.compress(sealed(m)), ""),
-    "text": (lambda m: b"# v2 git bundle\n" * 64, ""),
 }
 
 
@@ -126,21 +111,3 @@ def test_a_changed_bit_is_refused_or_changes_nothing(
         except BundleError:
             continue
         assert {name: (folder / name).read_bytes() for name in members} == members
-
-
-def test_a_refused_bundle_leaves_nothing(stack: MadeStack, tmp_path: Path) -> None:
-    (tmp_path / "bad.tar").write_bytes(stack.file.read_bytes()[:4096])
-    before = sorted(path.name for path in tmp_path.iterdir())
-    env = {**stack.world.env, "NPU_RL_STORE": str(tmp_path / "store"), "TMPDIR": str(tmp_path)}
-    done = run_cli(["setup", "-m", stack.manifest, "--bundle", "bad.tar"], env, tmp_path)
-    assert (done.returncode, done.stdout) == (1, "") and "not a whole bundle" in done.stderr
-    assert sorted(path.name for path in tmp_path.iterdir()) == before
-
-
-OTHER_NAMES = ("", LIST, "manifests/m", "manifests//x", "store/units/x/pack-1.pack", "wheels/a/b.whl",
-               "store/files/abc", f"{LIST}/x", "manifests/m/x\n")  # fmt: skip
-
-
-@pytest.mark.parametrize("name", OTHER_NAMES)
-def test_other_names_are_refused(name: str) -> None:
-    assert not is_member_name(name)

@@ -86,19 +86,6 @@ def test_objects_that_a_bundle_lacks_are_missed(stack: MadeStack, tmp_path: Path
             bundled_store(bundle, lock)
 
 
-def test_several_manifests_with_their_parents(stack: MadeStack, tmp_path: Path) -> None:
-    """The files that tar unpacks are those that `setup` is given."""
-    stack.bundle(tmp_path / "both.tar", "m", "other")
-    assert {"manifests/other/other.yaml", "manifests/other/parts/base.yaml"} < members_of(
-        tmp_path / "both.tar"
-    ).keys()
-    ok(run_program(["tar", "-xf", "both.tar", "manifests"], cwd=tmp_path))
-    for name in ("m", "other"):
-        manifest = tmp_path / f"manifests/{name}/{name}.yaml"
-        words = ["setup", "-m", manifest, "-w", tmp_path / f"ws-{name}", "--bundle", tmp_path / "both.tar"]
-        assert "note:" not in ok(run_cli(words, bare_env(tmp_path))).stderr
-
-
 def test_what_exists_is_not_written_over(stack: MadeStack, tmp_path: Path) -> None:
     (tmp_path / "m.tar").write_bytes(b"mine")
     with pytest.raises(UsageError, match="The file exists"):
@@ -130,9 +117,3 @@ def test_the_documented_lines_sign_and_verify(stack: MadeStack, tmp_path: Path) 
     with (tmp_path / "quickstart.tar").open("ab") as file:
         file.write(b"\0")
     assert run_program(["sh", "-c", verify], cwd=tmp_path).returncode != 0
-
-
-def test_another_python_is_refused_with_the_options_of_this_command(tmp_path: Path) -> None:
-    words: list[str | Path] = ["bundle", "create", "quickstart", "-o", tmp_path / "q.tar", "--python", "3.7"]
-    done = run_cli(words, clean_env(tmp_path))
-    assert_told(done, "Unsupported host: Python 3.7", "--python and --platform", code=2)

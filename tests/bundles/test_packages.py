@@ -12,15 +12,11 @@ from sysconfig import get_platform
 import pytest
 
 import npu_rl
-from npu_rl.common.disk import disk_errors
-from npu_rl.common.errors import HostError, SourceError
-from npu_rl.common.process import CompletedCommand
+from npu_rl.common.errors import SourceError
 from npu_rl.stack.bundles import bundled_packages
 from npu_rl.stack.bundles.bundled_packages import add_program, download_packages
-from npu_rl.stack.bundles.pip_program import pip_errors, platforms, run_pip
 from npu_rl.stack.pylocks.pylock_file import LockedFile, LockedPackage, Pylock
 from npu_rl.stack.pylocks.pylock_targets import Target
-from tests.faults.test_disk import small_disk
 
 OTHER = Target("3.10", "aarch64", "2.34")
 VERSION = npu_rl.__version__
@@ -153,31 +149,3 @@ def test_locked_packages_come_with_their_hashes_and_those_without_a_wheel_are_bu
     compiled = source(links, f"py3-none-{get_platform().replace('-', '_').replace('.', '_')}")
     with pytest.raises(SourceError, match="is for this host only"):
         download_packages(Pylock("m", OTHER, "0" * 64, (compiled,)), tmp_path / "taken", offline=True)
-
-
-def test_errors_of_pip_are_shown_without_passwords() -> None:
-    printed = "WARNING: a\nERROR: no b from https://me:s3cret@x/simple\nTraceback\nERROR: c\n"
-    assert pip_errors(CompletedCommand("", printed, 1)) == "ERROR: no b from https://***@x/simple\nERROR: c"
-    assert pip_errors(CompletedCommand("", "killed\n", 1)) == "killed"
-    assert pip_errors(CompletedCommand("", "", 1)) is None
-
-
-def test_a_full_disk_is_reported_without_a_traceback_of_pip(links: Path, tmp_path: Path) -> None:
-    path = wheel(links, "made_alpha", "1", "py3-none-any", *(f"x{number}" for number in range(2000)))
-    pylock = Pylock("m", OTHER, "0" * 64, (locked(links, path.name),))
-    with small_disk(tmp_path / "small", 8192):
-        with pytest.raises(HostError, match="The disk is full"), disk_errors(tmp_path / "small"):
-            download_packages(pylock, tmp_path / "small")
-
-
-def test_tags_of_a_host() -> None:
-    found = platforms(OTHER)
-    assert found[0] == "manylinux_2_34_aarch64" and "manylinux_2_16_aarch64" not in found
-    assert found[-2:] == ["manylinux2014_aarch64", "linux_aarch64"]
-    assert "manylinux1_x86_64" in platforms(Target("3.11", "x86_64", "2.28"))
-
-
-def test_an_interpreter_without_pip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(HostError, match="has no pip"):
-        run_pip(["--version"], tmp_path)

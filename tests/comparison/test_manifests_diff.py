@@ -111,15 +111,6 @@ def test_the_same_stack_in_another_folder_has_no_difference(world: World, up: Re
     assert ok(run(world, "a.yaml", "b.yaml")).stdout.endswith("\nno difference\n")
 
 
-def test_offline_nothing_is_counted(world: World, up: Repo) -> None:
-    world.manifest({"up": component(up, ref=up.id("main"))}, "a")
-    world.manifest({"up": component(up, ref=up.commit({"pkg/a.py": "1\n"}))}, "b")
-    world.lock(name="a"), world.lock(name="b")
-    commits = compared(world, "a.yaml", "b.yaml", "--offline", "--commits")["pins"][0]["commits"]
-    assert commits["count"] is None and commits["touching"] is None
-    assert "not counted: --offline" in ok(run(world, "a.yaml", "b.yaml", "--offline")).stdout
-
-
 def test_a_history_that_parted_is_counted_on_both_sides(world: World, up: Repo) -> None:
     start = up.id("main")
     left = up.commit({"pkg/a.py": "left\n"}, on="left", parents=[start])
@@ -130,16 +121,6 @@ def test_a_history_that_parted_is_counted_on_both_sides(world: World, up: Repo) 
         world.lock(name=name)
     commits = compared(world, "a.yaml", "b.yaml", "--commits")["pins"][0]["commits"]
     assert (commits["count"], commits["gone"], len(commits["touching"])) == (2, 1, 1)
-
-
-def test_a_pin_that_no_source_has_any_more_is_not_counted(world: World, up: Repo) -> None:
-    for name in ("a", "b"):
-        world.manifest({"up": component(up, ref=up.id("main"))}, name)
-        world.lock(name=name)
-        up.commit({"pkg/a.py": f"{name}\n"})
-    up.path.rename(up.path.with_name("away.git"))
-    commits = compared(world, "a.yaml", "b.yaml")["pins"][0]["commits"]
-    assert commits["count"] is None and "No source has the commits of up" in commits["why"]
 
 
 def test_a_lock_is_needed_and_one_older_than_its_manifest_is_noted(world: World, up: Repo) -> None:

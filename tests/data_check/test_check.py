@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.common.errors import DataError, UsageError
+from npu_rl.common.errors import UsageError
 from npu_rl.data.data_check.check_data import Checked, data_findings, unjudged
 from npu_rl.data.data_check.gather import gather
 from npu_rl.data.data_check.reward_trial import answer_of, responses, try_reward
@@ -166,46 +166,11 @@ def test_what_a_reward_scores_of_several_sources_in_one_process(
     assert findings(plain)["template"][0] == "advice"
 
 
-def test_a_reward_that_is_not_python(prepared: Path, tmp_path: Path, quickstart_workspace: Path) -> None:
-    (tmp_path / "reward.py").write_text("import no_such_package\n")
-    own = f"reward.function={tmp_path}/reward.py"
-    words = ("--recipe", "quickstart", "--workspace", quickstart_workspace, "--json", own, "data.batch=16")
-    assert "no_such_package" in json.loads(cli("check", prepared, *words).stdout)["unchecked"]["reward"]
-
-
 def test_an_answer_is_taken_from_the_truths_type() -> None:
     truths: tuple[Any, ...] = ("34", 3.5, ["a", "b"], {"target": ["x"]}, {"tests": []}, None)
     assert [answer_of(truth) for truth in truths] == ["34", "3.5", "a", "x", None, None]
     assert responses("7")["right-answer"].endswith("\nAnswer: 7")
     assert not [name for name in responses({"tests": []}) if name.startswith("right")]
-
-
-def test_images_that_differ_from_the_prompts() -> None:
-    file = TrainerFile(Path("train.parquet"), images_differ=list(range(7)), images_missing=2)
-    found = data_findings(load_recipe("quickstart", ["data.batch=~"]), Checked([file], []))
-    assert [(one.rule, one.severity.value) for one in found] == [
-        ("data-images", "error"),
-        ("data-images", "advice"),
-    ]
-    assert "0, 1, 2, 3, 4 and 2 more" in found[0].message
-
-
-@pytest.mark.parametrize(
-    ("files", "word"),
-    [
-        (None, "No such folder"),
-        ([], "has no train.parquet"),
-        (["train.parquet"], "has no test.parquet"),
-        (["train.parquet", "test.parquet"], "Parquet file can't be read"),
-    ],
-)
-def test_a_folder_that_is_none(files: list[str] | None, word: str, tmp_path: Path) -> None:
-    if files is not None:
-        (tmp_path / "out").mkdir()
-    for name in files or ():
-        (tmp_path / "out" / name).write_text("x")
-    with pytest.raises(DataError, match=word):
-        gather(load_recipe("quickstart", []), tmp_path / "out", None, None, None, lambda _: None)
 
 
 def test_a_recipe_whose_trainer_reads_other_files(prepared: Path, tmp_path: Path) -> None:

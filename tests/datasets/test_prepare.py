@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
-import signal
 import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -142,14 +139,6 @@ def test_what_is_left_out_is_counted_and_listed(tmp_path: Path) -> None:
     assert "1 without a problem, 3 without an answer, 1 repeat an earlier row" in said
 
 
-def test_a_number_keeps_its_spelling(tmp_path: Path) -> None:
-    source = tmp_path / "d.json"
-    source.write_text('[{"problem": "a", "answer": 0.10}, {"problem": "b", "answer": 1e5}]')
-    prepare("deepscaler", source, tmp_path / "out", "--test", write(tmp_path / "t.json", deepscaler(1)))
-    rows = table(tmp_path / "out", "train") + table(tmp_path / "out", "test")
-    assert [row["reward_model"]["ground_truth"] for row in rows] == ["0.10", "1e5", "0"]
-
-
 def test_the_same_bytes_each_time(tmp_path: Path) -> None:
     source = write(tmp_path / "d.json", deepscaler(5000))
     for name, seed in (("a", "0"), ("b", "4711")):
@@ -203,11 +192,6 @@ def test_the_default_template_asks_for_what_the_reward_looks_for() -> None:
     assert asked_for(r"within \\boxed{}, after Answer:") == ("Answer:",)
 
 
-def test_another_template_is_told(source: Path, tmp_path: Path) -> None:
-    done = cli("prepare", "deepscaler", "--input", source, "--output", tmp_path / "o", "--template", "hashes")
-    assert "the template hashes asks for ####" in done.stderr and r"expects \boxed{}" in done.stderr
-
-
 def test_overwrite_moves_aside_what_prepare_made(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     prepare("deepscaler", source, out)
@@ -239,48 +223,3 @@ def test_overwrite_spares_what_prepare_did_not_make(source: Path, tmp_path: Path
     assert done.returncode == 2 and "it has no prepared.json" in done.stderr
     assert contents(tmp_path / "out") == {"train.parquet": b"mine"}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["d.json", "out"]
-
-
-def test_a_folders_name_is_no_pattern_and_only_ones_own_leftovers_go(source: Path, tmp_path: Path) -> None:
-    others = [".ab.0123456789ab.lock", ".ab.0123456789ab.partial/x", ".a*.mine.lock", ".a*.mine.partial/x"]
-    for name in others:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text("")
-    own = tmp_path / ".a*.0123456789ab.partial"
-    own.mkdir()
-    own.with_suffix(".lock").write_text("")
-    prepare("deepscaler", source, tmp_path / "a*")
-    assert all((tmp_path / name).exists() for name in others)
-    assert not own.exists() and not own.with_suffix(".lock").exists()
-
-
-@pytest.fixture(scope="module")
-def many_rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """More rows than a run can have read when it is killed."""
-    path = tmp_path_factory.mktemp("many") / "rows.jsonl"
-    with path.open("w") as file:
-        for row in deepscaler(400_000):
-            file.write(json.dumps(row) + "\n")
-    return path
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-@pytest.mark.second
-def test_a_killed_run_leaves_nothing_half_written(
-    tmp_path: Path, many_rows: Path, number: signal.Signals
-) -> None:
-    out = tmp_path / "folder" / "out"
-    words = ["data", "prepare", "deepscaler", "--input", many_rows, "--output", out]
-    command = [sys.executable, "-m", "npu_rl", *words]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
-    while not list(tmp_path.glob("folder/.out.*.partial/train.parquet")) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    process.send_signal(number)
-    assert process.wait(30) != 0
-    assert not out.exists()
-    left = list((tmp_path / "folder").iterdir())
-    assert bool(left) == (number == signal.SIGKILL)
-    small = write(tmp_path / "small.json", deepscaler(50))
-    prepare("deepscaler", small, out)
-    assert [path.name for path in (tmp_path / "folder").iterdir()] == ["out"]

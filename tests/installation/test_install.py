@@ -15,7 +15,7 @@ from npu_rl.stack.installation.named_wheels import choose_wheel, named_wheels
 from npu_rl.stack.installation.unfinished import begin, unfinished_packages
 from tests.installation.made_packages import HERE, MACHINE, OTHER, Stack, sdist, tree, wheel
 
-pytestmark = pytest.mark.second  # each makes an environment with uv; test_setup_install has one in the first
+pytestmark = pytest.mark.second  # each makes an environment with uv
 
 BACKEND = "def build_wheel(folder, settings=None, metadata=None):\n    raise SystemExit('no compiler here')\n"
 

@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.bundled import bundled_manifests
-from npu_rl.common.interpreter import Interpreter
 from npu_rl.training.run.host_check import examine
-from npu_rl.training.run.training_interpreter import require_packages
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from npu_rl.workspace.packages.install_command import InstallPython, install_command, keep_bundle
 
@@ -59,14 +57,3 @@ def test_of_a_workspace_from_a_bundle_it_names_the_bundle(
     keep_bundle(paths, bundle, "1" * 64)
     bundle.unlink()
     assert not named()
-
-
-def test_what_is_lacking_is_told_with_it() -> None:
-    found = Interpreter("/opt/python", "3.11.7")
-    with pytest.raises(Exception, match="lacks 1 of 1") as caught:
-        require_packages(
-            found, ["ray==2.42.1"], npu=True, install="npu-rl setup --install --python /opt/python"
-        )
-    lines = str(caught.value).splitlines()
-    assert "         npu-rl setup --install --python /opt/python" in lines
-    assert "pip install" not in str(caught.value)

@@ -6,14 +6,12 @@ import json
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from npu_rl.stack.installation.unfinished import unfinished_packages
-from tests.in_process import run_here
 from tests.installation.made_packages import Stack, sdist, wheel
-from tests.support import Repo, assert_told, clean_env, ok, run_cli
+from tests.support import Repo, clean_env, ok, run_cli
 from tests.training.processes import wait_for
 
 BUILT = """\
@@ -57,6 +55,7 @@ def locked(stack: Stack) -> dict[str, str]:
     return env
 
 
+@pytest.mark.second
 def test_a_new_environment_is_the_chosen_one(stack: Stack) -> None:
     env = locked(stack)
     place = stack.folder / "new env"
@@ -97,18 +96,3 @@ def test_the_same_command_goes_on_after_a_kill(stack: Stack, number: int) -> Non
         content = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
         assert b"s3cret-Pa55" not in content, path
         assert stack.index.host.encode() not in content or "env" not in path.parts, path
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["-m", "quickstart", "--venv", "x"], "--venv is for installing packages"),
-        (["-m", "quickstart", "--wheels", "x"], "--wheels is for installing packages"),
-        (["-m", "quickstart", "--dry-run"], "--dry-run is for installing packages"),
-        (["-m", "quickstart", "--install", "--venv", "x", "--python", "y"], "name different environments"),
-        ([], "Missing option '--manifest' / '-m'"),
-    ],
-)
-def test_options_that_mean_nothing_are_refused(tmp_path: Path, words: list[str], told: str) -> None:
-    assert_told(run_here(["setup", *words], clean_env(tmp_path), tmp_path), told, code=2)
-    assert not (tmp_path / "npu-rl-workspace").exists()

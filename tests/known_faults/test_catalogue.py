@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import os
 import shutil
 import sys
 from pathlib import Path
@@ -26,11 +25,11 @@ from npu_rl.recipes.faults.verdict import (
     judge_files,
     judge_tree,
 )
-from npu_rl.recipes.faults.witness_run import HAS_NONE, required_packages, run_witness, witness_variables
+from npu_rl.recipes.faults.witness_run import HAS_NONE, run_witness, witness_variables
 from npu_rl.stack.patches.parse_patch import parse_patch
 from npu_rl.stack.patches.patch_header import parse_header
 from tests.in_process import run_here
-from tests.support import clean_env, run_cli
+from tests.support import clean_env
 
 PATCH = "sums/1/0001-add"
 ENTRY: dict[str, Any] = {
@@ -117,19 +116,9 @@ def test_a_later_patch_of_others_leaves_a_fix_unproven(
         assert count_line([found]).endswith("0 patched, 0 open, 1 unproven: run the witnesses")
 
 
-@pytest.mark.parametrize("kind", ["a pipe", "a loop", "17 MB", "a folder"])
-def test_a_file_that_cannot_be_read_gives_no_verdict(kind: str, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_gives_no_verdict(tmp_path: Path) -> None:
     """It was "not in this tree" once, which is exit code 0."""
-    cited = tmp_path / "sums.py"
-    if kind == "a pipe":
-        os.mkfifo(cited)
-    elif kind == "a loop":
-        cited.symlink_to(cited)
-    elif kind == "a folder":
-        cited.mkdir()
-    else:
-        with cited.open("wb") as stream:
-            stream.truncate(17 << 20)
+    (tmp_path / "sums.py").mkdir()
     found = judge_tree(tmp_path, [parse_fault("sums-off", ENTRY)])
     assert [(one.state, one.where) for one in found] == [(UNKNOWN, "sums.py")]
     assert count_line(found).endswith("1 not known: files can't be read")
@@ -140,8 +129,6 @@ def test_a_file_that_cannot_be_read_gives_no_verdict(kind: str, tmp_path: Path) 
     [
         ("megatron", "1 open (1 with wrong result)"),
         ("fsdp", "0 open, 1 more with actor.strategy megatron (1 with wrong result)"),
-        ("", "0 open, 1 more with actor.strategy megatron (1 with wrong result)"),
-        (None, "1 open (1 with wrong result)"),
     ],
 )
 def test_the_line_counts_apart_what_another_strategy_reaches(
@@ -168,11 +155,6 @@ def test_a_witness_leaves_nothing_beside_it(tmp_path: Path) -> None:
     ]
 
 
-def test_required_packages_are_those_of_the_extra_and_of_those_that_it_requires() -> None:
-    found = required_packages()
-    assert {"torch", "cbor2", "gpytorch"} <= set(found) and not {"npu-rl", "pytest"} & set(found)
-
-
 @pytest.mark.pypi
 def test_the_command_on_a_workspace(quickstart_workspace: Path, tmp_path: Path) -> None:
     done = run_here(["faults", "-w", quickstart_workspace, "--json"], clean_env(tmp_path), tmp_path)
@@ -188,17 +170,3 @@ def test_the_command_on_a_workspace(quickstart_workspace: Path, tmp_path: Path) 
     assert {known[one].strategy for one in wrong} == {"megatron"}
     conflict = run_here(["faults", "quickstart", "--run"], clean_env(tmp_path), tmp_path)
     assert conflict.returncode == 2 and "MANIFEST conflicts with --run" in conflict.stderr
-
-
-@pytest.mark.parametrize(
-    ("words", "hint"),
-    [
-        ("router-bias-bfloat16-on-loads --run", "Did you mean router-bias-bfloat16-on-load or"),
-        ("NOSUCH -w .", ""),
-    ],
-)
-def test_a_misspelt_id_is_no_manifest(words: str, hint: str) -> None:
-    done = run_cli(["faults", *words.split()], os.environ)
-    assert (
-        done.returncode == 2 and f"Unknown fault {words.split()[0]}\n" in done.stderr and hint in done.stderr
-    )

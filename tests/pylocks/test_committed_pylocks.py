@@ -117,12 +117,6 @@ def test_what_the_host_and_the_tree_have_is_left_out() -> None:
     assert "vllm" in {one.name for one in pai.packages}  # not a component there
 
 
-def test_antlr_of_mindspeed_rl_is_installed_alone() -> None:
-    for pair in PAIRS:
-        alone = [(one.name, one.version) for one in locked(pair)[1].alone]
-        assert alone == ([("antlr4-python3-runtime", "4.7.2")] if "mindspeed-rl" in pair else [])
-
-
 @pytest.mark.pypi
 @pytest.mark.second
 def test_they_are_made_again_as_they_are(tmp_path: Path) -> None:

@@ -30,14 +30,6 @@ def test_the_other_format_is_the_file(tmp_path: Path) -> None:
     assert done.stdout == (ROOT / "manifests/pylock.quickstart-py312-x86_64.toml").read_text()
 
 
-def test_a_host_that_the_manifest_has_not(tmp_path: Path) -> None:
-    env = clean_env(tmp_path)
-    done = run_here(["requirements", "-m", "pai-megatron-deepseek-v3", "--machine", "aarch64"], env)
-    assert_told(
-        done, "Unsupported host: Python 3.12 on aarch64", "Python 3.12 on x86_64", "--machine", code=2
-    )
-
-
 def copied(folder: Path, **changes: object) -> Path:
     """`today` under its own name in another folder, with its locks."""
     path = folder / "mine.yaml"
@@ -66,29 +58,3 @@ def test_a_damaged_lock_is_refused(tmp_path: Path) -> None:
     for damaged in (whole[:5000], whole.replace('sha256 = "', 'sha256 = "0', 1), "", "a = [", "packages = 3"):
         pylock.write_text(damaged)
         assert_told(run_here(words, clean_env(tmp_path)), "Not a lock of packages that npu-rl made")
-
-
-def test_manifests_show_has_requirements_and_environment(tmp_path: Path) -> None:
-    done = ok(run_here(["manifests", "show", "today"], clean_env(tmp_path)))
-    assert "  requires  numpy==1.26.4\n" in done.stdout
-    assert re.search(r"^  env       \w+=", done.stdout, re.M)
-    shown = json.loads(ok(run_here(["manifests", "show", "today", "--json"], clean_env(tmp_path))).stdout)
-    assert "numpy==1.26.4" in shown["requirements"] and shown["env"]
-
-
-def test_without_a_workspace_a_manifest_has_to_be_named(tmp_path: Path) -> None:
-    assert_told(
-        run_here(["requirements"], clean_env(tmp_path), tmp_path),
-        "No workspace found",
-        "--workspace DIR",
-        code=3,
-    )
-
-
-def test_in_a_workspace_they_are_its_manifests(tmp_path: Path, quickstart_workspace: Path) -> None:
-    words = ["requirements", "--machine", "x86_64", "--python-version", "3.11"]
-    done = ok(run_here(words, clean_env(tmp_path), quickstart_workspace))
-    named = [*words, "--workspace", quickstart_workspace]
-    assert ok(run_here(named, clean_env(tmp_path), tmp_path)).stdout == done.stdout
-    assert_told(run_here([*named, "-m", "today"], clean_env(tmp_path)), "different stacks", code=2)
-    assert done.stdout.startswith("# quickstart: 75 packages for Python 3.11 on x86_64.\n")

@@ -133,11 +133,3 @@ def test_a_named_pin_that_fits_no_set_is_installed_alone(tmp_path: Path) -> None
         assert found[-1] == "antlr4-python3-runtime==4.7.2" and len(found) == 8
         assert "antlr4-python3-runtime comes last" in done.stdout
         assert "Because" in done.stdout and "unsatisfiable" in done.stdout
-
-
-def test_without_a_name_uvs_reason_is_told(tmp_path: Path) -> None:
-    with PackageIndex() as index:
-        add_snapshot(index)
-        path = manifest(tmp_path, "hydra-core==1.3.2", "latex2sympy2==1.9.1")
-        done = run_cli([*WORDS, "--manifest", path], environment(tmp_path, index), tmp_path)
-        assert_told(done, "No set of packages fits", "Because", "antlr4-python3-runtime==4.7.2")

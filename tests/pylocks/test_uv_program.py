@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.errors import HostError
-from npu_rl.stack.pylocks.uv_program import find_uv, index_hint, index_words, uv_environment
-from npu_rl.stack.sources.pip_config import PipSettings, read_pip_settings
+from npu_rl.stack.pylocks.uv_program import find_uv, uv_environment
+from npu_rl.stack.sources.pip_config import read_pip_settings
 
 
 def test_pips_configuration_reaches_uv(tmp_path: Path) -> None:
@@ -45,13 +45,6 @@ def test_pips_configuration_reaches_uv(tmp_path: Path) -> None:
     }
 
 
-def test_a_folder_of_certificates_and_no_index(tmp_path: Path) -> None:
-    found = uv_environment(PipSettings(cert=tmp_path, no_index=True), {})
-    assert found["SSL_CERT_DIR"] == str(tmp_path) and "SSL_CERT_FILE" not in found
-    assert index_words(PipSettings(no_index=True)) == ["--no-index"] and index_words(PipSettings()) == []
-    assert found["UV_DEFAULT_INDEX"] == "https://pypi.org/simple"
-
-
 def test_without_uv_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path))
     with pytest.raises(HostError, match="pip install --no-deps uv"):
@@ -59,13 +52,3 @@ def test_without_uv_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     program = tmp_path / "uv"
     program.write_text("")
     assert find_uv({"PATH": os.devnull}) == str(program)
-
-
-def test_what_uv_says_of_an_index_is_explained() -> None:
-    own, pypi = PipSettings(index_url="https://one.example/simple"), PipSettings()
-    absent = "Because numpy was not found in the package registry"
-    assert "refuses the user or the password" in index_hint(absent, own)
-    assert "refuses the user or the password" not in index_hint(absent, pypi)
-    certificate = "invalid peer certificate: Other(OtherError(CaUsedAsEndEntity))"
-    assert "`trusted-host` does" in index_hint(certificate, own)
-    assert index_hint("another reason", own).count("\n") == 0

@@ -87,12 +87,6 @@ def test_the_manifest_may_name_them_instead() -> None:
     assert declared(STACK, named=[]) == Declared()
 
 
-def test_each_submodule_is_a_project() -> None:
-    files = {"requirements.txt": b"a<1", "backends/rl/verl/setup.py": b"setup(install_requires=['b<2'])"}
-    found = declared_requirements(reader(files), [".", "backends/rl/verl"], "cuda", None)
-    assert found.files == {"requirements.txt": ("a<1",), "backends/rl/verl/setup.py": ("b<2",)}
-
-
 def test_what_is_too_much_is_named() -> None:
     assert declared({"requirements.txt": "#" * LARGEST + "\na<1"}).unread == [
         "requirements.txt: larger than 262144 bytes"

