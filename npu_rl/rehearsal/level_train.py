@@ -13,6 +13,7 @@ from dataclasses import replace
 from npu_rl.common.errors import NpuRlError
 from npu_rl.rehearsal import scale_npu_trainer
 from npu_rl.rehearsal.made_checkpoint import with_checkpoint
+from npu_rl.rehearsal.patch_hooks import read_usage
 from npu_rl.rehearsal.rehearsal_report import TrainPart
 from npu_rl.rehearsal.run_differences.changed_settings import changed_settings
 from npu_rl.rehearsal.scale_recipe import scale_recipe
@@ -29,6 +30,7 @@ from npu_rl.rehearsal.training_checks.interrupted_training import (
     with_checkpoints,
 )
 from npu_rl.rehearsal.training_checks.noise import require_different_noise
+from npu_rl.rehearsal.training_checks.recomputed_steps import read_recomputed_steps
 from npu_rl.rehearsal.training_checks.weight_syncs import read_weight_syncs, require_sync_per_step
 from npu_rl.training.monitor.metrics import DIFFERENCE, Point, read_metrics, rewards, seconds
 from npu_rl.training.monitor.screen import Screen
@@ -115,7 +117,9 @@ def _recorded(part: TrainPart, record: RunRecord) -> Iterator[None]:
         part.failure = str(error)
     _read_curve(part, record)
     part.weight_syncs = read_weight_syncs(part.usage)
+    part.recomputed = read_recomputed_steps(part.usage, read_usage(*part.usage)[1])
     try:
+        part.recomputed.require_right(record.folder, len(record.curve()))
         part.weight_syncs.require_equal(record.folder, len(record.curve()))
         for attempt in record.attempts:
             require_sync_per_step(attempt.usage, len(rewards(read_metrics(attempt.metrics))))

@@ -12,6 +12,7 @@ from npu_rl.rehearsal.level_imports import ImportReport
 from npu_rl.rehearsal.patch_hooks import PatchUse
 from npu_rl.rehearsal.run_differences.differences import Differences
 from npu_rl.rehearsal.training_checks.interrupted_training import Resumed
+from npu_rl.rehearsal.training_checks.recomputed_steps import RecomputedSteps
 from npu_rl.rehearsal.training_checks.weight_syncs import WeightSyncs
 
 # What no rehearsal on a CPU can show, whatever the recipe, by the recipe's device.
@@ -44,6 +45,7 @@ class TrainPart:
         usage: Folders with counts of hooks and stand-ins.
         engine: Whether vLLM's engine generates, else the stand-in of the rollout.
         weight_syncs: What the comparison of both sides' tensors found.
+        recomputed: What the recomputation of its steps found.
         resumed: The comparison with the training before its stop, or None.
     """
 
@@ -57,6 +59,7 @@ class TrainPart:
     usage: list[Path] = field(default_factory=list)
     engine: bool = False
     weight_syncs: WeightSyncs = field(default_factory=WeightSyncs)
+    recomputed: RecomputedSteps = field(default_factory=RecomputedSteps)
     resumed: Resumed | None = None
 
     @property
@@ -88,6 +91,7 @@ class TrainPart:
         elif self.curve:
             lines.append("the trainer does not compare the probabilities of rollout and actor")
         lines += self.weight_syncs.lines()
+        lines += self.recomputed.lines()
         lines += [self.resumed.line()] if self.resumed else []
         lines += [f"scaled down: {line}" for line in self.changed]
         return [*lines, *([f"record: {self.run}"] if self.run else [])]

@@ -34,6 +34,7 @@ from npu_rl.rehearsal.patch_hooks import patch_uses, read_usage
 from npu_rl.rehearsal.rehearsal_report import RehearsalReport
 from npu_rl.rehearsal.run_differences.differences import differences
 from npu_rl.rehearsal.scale_recipe import scale_recipe
+from npu_rl.rehearsal.training_checks.recomputed_steps import is_recomputation
 from npu_rl.stack.sources.progress import Notify
 from npu_rl.training.host.vllm_environment import ENVIRONMENT as VLLM_ON_CPU
 from npu_rl.training.monitor.screen import Screen, clock
@@ -108,7 +109,7 @@ def _complete(report: RehearsalReport, prepared: Prepared, notify: Notify) -> No
         again = verify(prepared.paths, notify, deep=True)
         report.changed_files = [f"{drift.kind} {drift.path}" for drift in again.drift]
     hooks, standins = read_usage(*{folder for part in report.train_parts() for folder in part.usage})
-    report.standins = dict(standins)
+    report.standins = {name: number for name, number in standins.items() if not is_recomputation(name)}
     report.differences = differences(prepared, engine=any(part.engine for part in report.train_parts()))
     report.patches = patch_uses(prepared.report, hooks if report.train_parts() else None)
 

@@ -87,6 +87,7 @@ def _install_standins() -> None:
     try:
         importlib.import_module("npu_rl_standins").install(wanted.split(","))
         importlib.import_module("npu_rl_weight_sync.watched_syncs").install()
+        importlib.import_module("npu_rl_recompute").install()
     except Exception:  # noqa: BLE001  `site` would print it and continue, with incomplete stand-ins
         import traceback
 
