@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 from npu_rl.common.bundled import data_root
@@ -41,16 +43,46 @@ def _set_up(folder: Path, own: Path, env: dict[str, str]) -> Path:
 def manifest_without(folder: Path, manifest: str, dropped: str) -> Path:
     """Return a copy of the manifest, with a copy of the patchset that lacks the patch.
 
-    Later patches of a file may then lie some lines off.
+    Hunks of later patches of a file are renumbered by the lines that are missing or left then.
     """
     patchset, _, name = dropped.rpartition("/")
-    shutil.copytree(data_root() / "patchsets" / patchset, folder / "mine")
-    (folder / "mine" / f"{name}.patch").unlink()
-    series = folder / "mine" / "series"
-    series.write_text(series.read_text().replace(f"{name}.patch\n", ""))
+    mine = folder / "mine"
+    shutil.copytree(data_root() / "patchsets" / patchset, mine)
+    before, _, after = (mine / "series").read_text().partition(f"{name}.patch\n")
+    (mine / "series").write_text(before + after)
+    added = list(_added_lines((mine / f"{name}.patch").read_text()))
+    (mine / f"{name}.patch").unlink()
+    for later in after.split():
+        (mine / later).write_text(_renumbered((mine / later).read_text(), added))
     text = (data_root() / "manifests" / f"{manifest}.yaml").read_text()
-    before = f"patches: [{patchset}]"
-    assert text.count(before) == 1
+    shipped = f"patches: [{patchset}]"
+    assert text.count(shipped) == 1
     own = folder / f"{manifest}.yaml"
-    own.write_text(text.replace(before, "patches: [{path: ./mine, offset: allow}]"))
+    own.write_text(text.replace(shipped, "patches: [{path: ./mine}]"))
     return own
+
+
+_HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+
+
+def _added_lines(patch: str) -> Iterator[tuple[str, int, int]]:
+    """Yield of each hunk the file, its first line in the patched one, and how many lines it adds there."""
+    file = ""
+    for line in patch.splitlines():
+        if line.startswith("+++ "):
+            file = line
+        elif hunk := _HUNK.match(line):
+            yield file, int(hunk[3]), int(hunk[4] or 1) - int(hunk[2] or 1)
+
+
+def _renumbered(patch: str, added: list[tuple[str, int, int]]) -> str:
+    lines, file = [], ""
+    for line in patch.splitlines(keepends=True):
+        if line.startswith("+++ "):
+            file = line.rstrip()
+        elif hunk := _HUNK.match(line):
+            old, less = int(hunk[1]), sum(more for of, at, more in added if of == file and at < int(hunk[1]))
+            numbers = f"@@ -{old - less},{hunk[2] or 1} +{int(hunk[3]) - less},{hunk[4] or 1} @@"
+            line = numbers + line[hunk.end() :]
+        lines.append(line)
+    return "".join(lines)
