@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -256,14 +255,8 @@ class Check:
             "untrained": self._untrained(),
             "faults": faults,
         }
-        process = f"{os.uname().nodename}-{os.getpid()}"
-        with (Path(folder) / f"weight-sync-{process}.jsonl").open("a") as file:
+        with (Path(folder) / f"weight-sync-{os.uname().nodename}-{os.getpid()}.jsonl").open("a") as file:
             file.write(json.dumps(line) + "\n")
-        if self.number > NUMBER_OF_CHANGED_SYNC:
-            return  # by then a step's modules are imported, which npu_rl/rehearsal/run_differences reads
-        places = {str(getattr(module, "__file__", None) or "") for module in list(sys.modules.values())}
-        files = sorted(str(Path(place).resolve()) for place in places if place.endswith(".py"))
-        (Path(folder) / f"executed-{process}.json").write_text(json.dumps(files))
 
 
 def _of_any_expert(name: str) -> str:
