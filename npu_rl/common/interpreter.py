@@ -22,7 +22,6 @@ class Interpreter:
 
     Attributes:
         packages: Versions of the packages that it imports, by canonical name.
-        twice: All versions of packages that are installed more than once, the imported one first.
         prefix: Folder of its environment.
         managed: Whether the operating system installs its packages (PEP 668).
         libc: Name and version of the C library.
@@ -35,7 +34,6 @@ class Interpreter:
     path: str
     version: str = ""
     packages: Mapping[str, str] = field(default_factory=dict)
-    twice: Mapping[str, Sequence[str]] = field(default_factory=dict)
     prefix: str = ""
     managed: bool = False
     machine: str = ""

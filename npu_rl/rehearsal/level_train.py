@@ -154,11 +154,11 @@ def _train_scaled(
     command = small.command(record.folder.parent, record.mark, 1, None, rollout_standin=standin)
     composed = compose(small, command)
     if resume:
-        begin_run.require_checkpoint(small, record, composed.config, screen.note)
+        begin_run.require_checkpoint(small, record, composed, screen.note)
     trained = train.run_attempt(
         small,
         record,
-        composed.config,
+        composed,
         screen,
         resume=resume,
         rollout_standin=standin,

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +12,6 @@ import pytest
 from npu_rl.common.errors import HostError
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.training.host.line import NOTE
-from npu_rl.training.host.system_lines import running_ray
 from npu_rl.training.run.host_check import require_host, wanted_by_manifest
 from npu_rl.training.run.prepare import prepare
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
@@ -69,16 +63,6 @@ def test_fifteen_of_sixteen_dies_end_it(host: MadeHost) -> None:
     assert f"npu-rl doctor --recipe {RECIPE} --python" in said
 
 
-def test_no_torch_ends_it(host: MadeHost) -> None:
-    for name in ("torch-2.5.1", "torch_npu-2.5.1.post1.dev20250619"):
-        host.remove(f"{host.site.relative_to(host.root)}/{name}.dist-info/METADATA")
-    with pytest.raises(HostError, match="can't run") as refused:
-        require(host)
-    said = str(refused.value)
-    assert "torch: not installed; wanted: 2.5.1 (manifest deepseek-v3-cann)" in said
-    assert "torch_npu: not installed" in said
-
-
 def test_what_may_work_all_the_same_is_a_warning(host: MadeHost) -> None:
     host.replace(f"{ASCEND}/nnal/atb/latest/version.info", "8.2.RC1", "8.1.RC1")
     told = require(host)
@@ -121,14 +105,6 @@ def test_the_command_ends_with_3_for_a_red_line(tmp_path: Path) -> None:
     assert unknown.returncode == 2 and "deepseek-r1-zero-256die" in unknown.stderr
 
 
-def test_the_command_prints_the_same_for_programs(tmp_path: Path) -> None:
-    done = run_here(["doctor", "--manifest", "deepseek-v3-cann", "--json"], clean_env(tmp_path), tmp_path)
-    said = json.loads(done.stdout)
-    assert (said["ok"], done.returncode) == (False, 3)
-    assert {"id", "state", "what", "found", "wanted", "command", "fix", "stops"} == set(said["lines"][0])
-    assert done.stdout.isascii()
-
-
 def test_a_recipe_of_another_machine_is_red(host: MadeHost) -> None:
     red = {line.id: line for line in host.report(replace(host.wanted, kind="a2", dies=8)).red}
     assert (red["machine"].found, red["machine"].wanted) == ("Atlas A3", f"Atlas A2 (recipe {RECIPE})")
@@ -167,26 +143,6 @@ def test_limits_and_memory_are_red(host: MadeHost) -> None:
     red = {line.id: line.found for line in host.report().red}
     assert set(red) == {"nofile", "shm", "hbm-free"}
     assert red["shm"] == "64 MiB"
-
-
-@pytest.mark.parametrize(("npus", "sourced", "red"), [(16, "1", False), (8, "1", True), (16, "", True)])
-def test_a_running_ray_offers_all_dies_with_canns_variables(
-    tmp_path: Path, npus: int, sourced: str, red: bool
-) -> None:
-    """A Python that is called raylet, as Ray's process is."""
-    program = tmp_path / "raylet"
-    shutil.copy(os.path.realpath(sys.executable), program)
-    wait = f"print(flush=True); input()  # --static_resource_list=node:10.0.0.1,1.0,CPU,192,NPU,{npus}"
-    env = {**os.environ, "PYTHONHOME": sys.base_prefix} | ({"ASCEND_HOME_PATH": "/x"} if sourced else {})
-    with subprocess.Popen(
-        [program, "-c", wait], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env
-    ) as ray:
-        assert ray.stdout is not None
-        ray.stdout.readline()
-        lines = {line.found.split()[1]: line for line in running_ray(16)}  # others may run a Ray here
-        ray.communicate(b"\n")
-    line = lines[str(ray.pid)]
-    assert f" offers NPU {npus}" in line.found and bool(line.fix) is red
 
 
 def test_an_interface_that_is_down_is_red(host: MadeHost) -> None:

@@ -129,8 +129,7 @@ class TestUpstreams:
         given = list(flatten_mappings(list_settings(load_recipe(NAME).recipe)))
         words = [argument(setting.key, setting.value, setting.key in known) for setting in given]
         found = composed(code / "verl/trainer/config", *words, config="ppo_megatron_trainer")
-        assert found.unresolved == {}
-        actor, reference = (found.config["actor_rollout_ref"][role]["megatron"] for role in ("actor", "ref"))
+        actor, reference = (found["actor_rollout_ref"][role]["megatron"] for role in ("actor", "ref"))
         assert actor["override_transformer_config"] == reference["override_transformer_config"]
         assert actor["override_transformer_config"]["pipeline_num_transformer_layers"][-1] == [7]
         sizes = [name for name in actor if name.endswith("_parallel_size")]

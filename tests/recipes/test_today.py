@@ -109,7 +109,7 @@ def composed(code: Path, overrides: list[str]) -> dict[str, Any]:
     folder = code / "verl" / "trainer" / "config"
     given = ["model_engine=megatron", *overrides]
     found = compose(given, folder, "ppo_trainer", sys.executable, dict(os.environ))
-    return dict(leaves(found.config))
+    return dict(leaves(found))
 
 
 def added(text: str, known: set[str]) -> str:

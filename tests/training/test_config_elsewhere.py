@@ -97,7 +97,7 @@ def test_the_run_and_the_dry_run_compose_the_same(
     assert done.returncode == 0, done.stderr
     folder = config_location(loaded(*settings).recipe).find_folder(code)
     found = compose(made.hydra_overrides, folder, made.config, sys.executable, dict(os.environ))
-    for data in (json.loads(done.stdout.splitlines()[-1]), found.config["data"]):
+    for data in (json.loads(done.stdout.splitlines()[-1]), found["data"]):
         assert data["max_prompt_length"] and ("gen_batch_size" in data) is generates
 
 
@@ -130,4 +130,4 @@ def test_the_published_trainers(upstreams: Path, tmp_path: Path, commit: str, se
     folder = config_location(loaded(*settings).recipe).find_folder(code)
     only_where = [word for word in made.hydra_overrides if word.startswith("hydra.searchpath=")]
     found = compose(only_where, folder, made.config, sys.executable, dict(os.environ))
-    assert found.config["trainer"]["project_name"]
+    assert found["trainer"]["project_name"]

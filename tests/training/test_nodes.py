@@ -210,12 +210,12 @@ def test_a_node_that_does_not_answer_is_named(run: Run, cluster: RayCluster) -> 
 
 def test_a_ray_that_lacks_what_the_recipe_needs_is_refused_before_the_trainer_starts(run: Run) -> None:
     words = ["device=npu", "cluster.nodes=2", "cluster.dies=16", f"cluster.address={run.address}"]
-    needs = ray_needs(load_recipe("quickstart", words).recipe, sys.executable, {})
+    needs = ray_needs(load_recipe("quickstart", words).recipe)
     done = run.drive(run.told(needs=needs))
     assert done.returncode == 3, done.stdout + done.stderr
     assert f"The Ray at {run.address} lacks what quickstart needs" in done.stderr
     assert "0 of 2 nodes offer 16 NPU" in done.stderr and ": 1 NPU" in done.stderr
-    assert "--head --port=" in run.nodes["refused"]["hint"]
+    assert "head.sh or worker.sh" in run.nodes["refused"]["hint"]
     assert not (run.record / "seen.json").exists()
     enough = run.drive(run.told(needs={**(needs or {}), "count": 1, "cpus": 8}))
     assert enough.returncode == 0, enough.stderr

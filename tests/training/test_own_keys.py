@@ -137,7 +137,7 @@ class TestATrainerWithoutHydra:
 
     def test_the_file_is_the_trainers_with_the_settings_over_it(self, fake: FakeRun) -> None:
         prepared = fake.prepared([], ["training.other=[2]", "new.section.key=x"], steps=6)
-        composed = compose(prepared, prepared.command(fake.runs, "0" * 32, 1, None)).config
+        composed = compose(prepared, prepared.command(fake.runs, "0" * 32, 1, None))
         assert composed == {
             "training": {"train_iters": 6, "other": [2], "save_interval": 2},
             "actor": {"finetune": True, "save": f"{fake.runs}/demo/checkpoints"},

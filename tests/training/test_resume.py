@@ -18,7 +18,6 @@ from npu_rl.training.record.recorded_run import recorded_run
 from npu_rl.training.record.resumed_overrides import changes_since, last_attempt, resumed_overrides
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.run import begin_run
-from npu_rl.training.run.hydra_compose import ComposedConfig
 from npu_rl.training.run.prepare import Prepared
 from npu_rl.training.run.recorded_facts import run_facts
 from npu_rl.training.run.train import RunFailed, RunStopped, train
@@ -95,7 +94,7 @@ def test_a_secret_that_the_record_has_masked_is_asked_for(fake: FakeRun) -> None
 def test_a_start_that_was_refused_takes_no_name(fake: FakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its driver can't be started; one that began to train keeps its record."""
     prepared = fake.prepared([])
-    monkeypatch.setattr("npu_rl.training.run.begin_run.compose", lambda *_: ComposedConfig({}, {}))
+    monkeypatch.setattr("npu_rl.training.run.begin_run.compose", lambda *_: {})
     (fake.root / "python").chmod(0o644)
     shown = io.StringIO()
     with pytest.raises(HostError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import platform
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,11 @@ from hypothesis import strategies as st
 from npu_rl.common.errors import HostError, WorkspaceError
 from npu_rl.training.host.workspace_environment import (
     WorkspaceEnvironment,
+    described,
     python_version,
     require_environment,
     workspace_environment,
 )
-from npu_rl.training.injected.npu_rl_environment import described, differing, environment_id, part_ids
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from tests.in_process import run_here
 from tests.support import assert_told
@@ -48,6 +47,10 @@ def host(root: Path, **changed: str) -> Path:
 
 def of(paths: WorkspacePaths, root: Path, version: str = "3.11") -> WorkspaceEnvironment:
     return workspace_environment(look(paths), version, root, {})
+
+
+def differing(ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
+    return [name for name in ours if ours[name]["id"] != theirs[name]["id"]]
 
 
 def status(stack: Stack, paths: WorkspacePaths) -> dict[str, Any]:
@@ -129,26 +132,15 @@ def test_a_forged_environment_is_another_one(stack: Stack, paths: WorkspacePaths
     assert_told(done, "modified   activate", code=3)  # of the lock's variables, and so proven first
 
 
-def test_the_part_that_differs_is_named_from_the_record_of_a_run(
-    template: WorkspacePaths, tmp_path: Path
-) -> None:
+def test_another_environment_is_refused_with_its_parts(template: WorkspacePaths, tmp_path: Path) -> None:
     there, here = (
         of(template, host(tmp_path / "a")),
         of(template, host(tmp_path / "b", cfg="toolkit_running_version=[7:8.1]\n")),
     )
-    run = tmp_path / "runs/demo"
-    run.mkdir(parents=True)
-    (run.parent / "broken").mkdir()
-    (run.parent / "broken/run.json").write_text("[")
-    (run / "run.json").write_text(json.dumps({"environment": there.to_json()}))
-    require_environment(template, there, there.to_json()["id"], run.parent)
+    expected = there.to_json()["id"]
+    require_environment(template, there, expected)
     with pytest.raises(WorkspaceError) as refused:
-        require_environment(template, here, there.to_json()["id"], run.parent)
-    assert "This environment differs from that of the run demo in:" in (refused.value.why or "")
-    assert "cann: here cann 8.1; there cann 8.2.RC1" in (refused.value.why or "")
-    shutil.rmtree(run)
-    with pytest.raises(WorkspaceError) as refused:
-        require_environment(template, here, there.to_json()["id"], run.parent)
+        require_environment(template, here, expected)
     assert "Here: cann " in (refused.value.why or "")
 
 
@@ -163,12 +155,11 @@ VALUES = st.recursive(
 @given(st.dictionaries(st.sampled_from(sorted(PARTS)), VALUES, min_size=1))
 def test_the_order_of_keys_does_not_matter_and_every_value_does(parts: dict[str, Any]) -> None:
     turned = dict(reversed(parts.items()))
-    assert environment_id(turned) == environment_id(parts)
+    assert described(turned) == described(parts)
     name = next(iter(parts))
     other = {**parts, name: [parts[name]]}
-    assert environment_id(other) != environment_id(parts)
+    assert described(other)["id"] != described(parts)["id"]
     assert differing(described(parts)["parts"], described(other)["parts"]) == [name]
-    assert part_ids(parts) == {key: part["id"] for key, part in described(parts)["parts"].items()}
 
 
 def test_the_version_of_an_interpreter_is_read_from_files(tmp_path: Path) -> None:

@@ -140,7 +140,6 @@ def render(
     resume: bool = False,
     rollout_standin: bool = False,
     packages: Collection[str] = (),
-    environment: Mapping[str, Any] | None = None,
     secrets: Collection[str] = (),
     search_path: tuple[str, ...] = (),
     groups: Collection[str] = (),
@@ -153,7 +152,6 @@ def render(
         manifest_env: The lock's environment; the recipe's overrides it.
         rollout_standin: Whether to rehearse with a rollout that has weights of its own.
         packages: Packages whose versions have to be the same on all nodes.
-        environment: The parts of the environment that all nodes have from the workspace.
         secrets: Names of variables that hold secrets.
         search_path: `hydra.searchpath` of the trainer's configuration.
         groups: The groups in the defaults lists of the trainer's configuration.
@@ -184,7 +182,6 @@ def render(
         "by_hook": sorted(secrets),
         "code": str(folders.code),
         "packages": sorted(packages),
-        "environment": dict(environment or {}),
         "record": str(folders.attempt),
         "needs": needs,
     }

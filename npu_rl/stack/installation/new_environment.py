@@ -43,9 +43,7 @@ def environment_target(folder: Path, python: str) -> Interpreter:
             hint="Name a new folder, or a virtual environment.",
         )
     path, base = str(folder / "bin" / "python"), read_interpreter(_base(python))
-    return replace(
-        base, path=path, prefix=str(folder), managed=False, packages={}, twice={}, own_needs=(), absent=True
-    )
+    return replace(base, path=path, prefix=str(folder), managed=False, packages={}, own_needs=(), absent=True)
 
 
 def make_environment(target: Interpreter, variables: Mapping[str, str]) -> None:

@@ -50,7 +50,6 @@ def python_lines(
         yield from _vllm_ascend(python, kind)
     if device in _FORBIDDEN:
         yield _forbidden(python, device)
-    yield _twice(python)
     if wanted.requirements:
         yield _requirements(python, wanted)
 
@@ -131,21 +130,6 @@ def _vllm_ascend(python: Interpreter, kind: MachineKind) -> Iterator[DoctorLine]
         want = f"{' or '.join(expected.value)} ({expected.source})"
         fix = "" if right else f"Build it again with SOC_VERSION of {kind.title}, or take the image for it."
         yield DoctorLine("vllm-ascend-soc", "vllm_ascend is built for", str(built_for), want, command, fix)
-
-
-def _twice(python: Interpreter) -> DoctorLine:
-    shown = [f"{name} {' and '.join(all_of)}" for name, all_of in sorted(python.twice.items())]
-    different = any(len(set(all_of)) > 1 for all_of in python.twice.values())
-    fix = "Uninstall both, and install one: which one is imported depends on the order of sys.path."
-    return DoctorLine(
-        "packages-twice",
-        "packages installed twice",
-        shortened(shown) or "none",
-        "none",
-        f"{python.path} -m pip list -v",
-        fix if different else "",
-        NOTE if shown and not different else "",
-    )
 
 
 def _requirements(python: Interpreter, wanted: WantedHost) -> DoctorLine:

@@ -1,4 +1,4 @@
-"""Lines on the operating system: preloaded libraries, limits, memory, network, Ray and disk."""
+"""Lines on the operating system: preloaded libraries, limits, memory, network and disk."""
 
 from __future__ import annotations
 
@@ -31,8 +31,6 @@ def system_lines(
     yield _interface(host, wanted)
     if host.root != "/":
         return
-    if device == "npu":
-        yield from running_ray(wanted.dies or host.facts["npus"])
     yield from (_disk(kind, place) for place in dict.fromkeys([Path("/tmp"), *([runs] if runs else [])]))
 
 
@@ -88,31 +86,6 @@ def _interface(host: HostDescription, wanted: WantedHost) -> DoctorLine:
     elif wanted.nodes > 1 and len(up) > 1:
         state, fix = NOTE, "Name the one that the nodes share: cluster.interface=NAME"
     return DoctorLine("interface", "network interfaces", found, want, "ip -br link", fix, state)
-
-
-def running_ray(dies: int) -> Iterator[DoctorLine]:
-    """Yield a line on each running Ray node of this host, whose workers inherit its environment and resources."""
-    from psutil import Error, process_iter
-
-    for process in process_iter(["name"]):
-        if process.info["name"] != "raylet":
-            continue
-        try:
-            words, environ = process.cmdline(), process.environ()
-        except Error:
-            continue  # it has ended, or is another user's
-        # node:IP,1.0,CPU,192,NPU,16
-        offered = re.search(r"--static_resource_list=\S*\bNPU,([\d.]+)", " ".join(words))
-        npus = float(offered[1]) if offered else 0
-        fix = ""
-        if npus < dies:
-            fix = f"ray stop, then ray start --resources '{{\"NPU\": {dies}}}', as --dry-run's head.sh does."
-        elif "ASCEND_HOME_PATH" not in environ:
-            fix = "ray stop, source both set_env.sh, then start it again: workers inherit its environment."
-        found = f"pid {process.pid} offers NPU {npus:g}"
-        if "ASCEND_HOME_PATH" not in environ:
-            found += ", without CANN's variables"
-        yield DoctorLine("ray-running", "running Ray", found, f"NPU {dies}", "ray status", fix)
 
 
 def _disk(kind: MachineKind, place: Path) -> DoctorLine:

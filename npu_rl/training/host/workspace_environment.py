@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import platform
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from npu_rl.common.bounded import read_file, read_json
+from npu_rl.common.bounded import read_file
 from npu_rl.common.errors import HostError, WorkspaceError
-from npu_rl.training.injected.npu_rl_environment import described, differing, with_host
 from npu_rl.training.injected.npu_rl_host import host_facts
 from npu_rl.workspace.folder.built_products import built_products
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
@@ -23,6 +23,14 @@ from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 if TYPE_CHECKING:
     from npu_rl.workspace.verification.verify import Report
 
+PREFIX = "env:"
+# Facts of a host (npu_rl_host.py) by the part that they belong to.
+_OF_THE_HOST = {
+    "cann": ("cann", "kernels", "nnal", "cuda"),
+    "driver": ("driver", "firmware", "gpu_driver"),
+    "image": ("image", "system"),
+}
+_SHORT = 12  # digits of a part's id
 _LARGEST_LOCK = 8 << 20  # bytes
 _LARGEST_SETTINGS = 1 << 16  # bytes of pyvenv.cfg
 _OF_ENVIRONMENT = re.compile(r"^version(?:_info)?\s*=\s*(3\.\d+)\b", re.MULTILINE)
@@ -43,13 +51,26 @@ class WorkspaceEnvironment:
 
     def to_json(self) -> dict[str, Any]:
         """Return the id, and each part's id and content."""
-        return described(with_host(self.of_workspace, self.facts))
+        of_host = {
+            part: {name: self.facts.get(name) for name in names} for part, names in _OF_THE_HOST.items()
+        }
+        return described({**self.of_workspace, **of_host})
 
     def lines(self) -> list[str]:
         """Return lines with the id, and each part's id and shortened content."""
         found = self.to_json()
         rows = [f"{name:<9} {part['id']}  {_shown(part['value'])}" for name, part in found["parts"].items()]
         return [found["id"], *rows]
+
+
+def described(parts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the id of all parts together, `env:` and a SHA-256, and the parts, each with a short id of its own."""
+    each = {name: {"id": _digest(value)[:_SHORT], "value": value} for name, value in sorted(parts.items())}
+    return {"id": PREFIX + _digest(parts), "parts": each}
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def workspace_environment(
@@ -136,51 +157,15 @@ def _short(value: Any) -> str:
 # -- what is expected ----------------------------------------------------------------------------------
 
 
-def require_environment(
-    paths: WorkspacePaths, found: WorkspaceEnvironment, expected: str, runs: Path | None = None
-) -> None:
-    """Raise WorkspaceError if the environment's id isn't the expected one.
-
-    The error names the part that differs where a record of a run has the expected environment.
-
-    Args:
-        runs: Folder of run records; None for the workspace's own.
-    """
-    here = found.to_json()
-    if here["id"] == expected:
+def require_environment(paths: WorkspacePaths, found: WorkspaceEnvironment, expected: str) -> None:
+    """Raise WorkspaceError, with the parts of the environment, if its id isn't the expected one."""
+    here, *parts = found.lines()
+    if here == expected:
         return
-    recorded = recorded_environment(paths.root / "runs" if runs is None else runs, expected)
-    why = [f"Expected {expected},", f"found {here['id']}."]
-    if recorded is not None:
-        why += _differences(here["parts"], *recorded)
-    else:
-        why += [f"Here: {row}" for row in found.lines()[1:]]
     place = shlex.quote(str(paths.root))
     raise WorkspaceError(
         "The environment of this workspace and host differs from the expected one",
         where=str(paths.root),
-        why="\n".join(why),
+        why="\n".join([f"Expected {expected},", f"found {here}.", *(f"Here: {part}" for part in parts)]),
         hint=f"Compare the parts with those of the host that it is from: npu-rl status --workspace {place}",
     )
-
-
-def recorded_environment(runs: Path, expected: str) -> tuple[str, Mapping[str, Any]] | None:
-    """Return the name of a run with the given environment, and the environment's parts."""
-    for record in sorted(runs.glob("*/run.json")):
-        try:
-            environment = read_json(record)["environment"]
-            if environment["id"] == expected and isinstance(environment["parts"], dict):
-                return record.parent.name, environment["parts"]
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-    return None
-
-
-def _differences(here: Mapping[str, Any], run: str, there: Mapping[str, Any]) -> Iterator[str]:
-    yield f"This environment differs from that of the run {run} in:"
-    for name in differing(here, there):
-        values = [
-            part.get("value") if isinstance(part, dict) else None
-            for part in (here.get(name), there.get(name))
-        ]
-        yield f"{name}: here {_shown(values[0])}; there {_shown(values[1])}"

@@ -84,14 +84,12 @@ def limits(root: str) -> dict[str, int | None]:
 
 
 def memory_facts(root: str) -> dict[str, int | None]:
-    """Return memory, huge pages and the size of /dev/shm in bytes."""
+    """Return huge pages and the size of /dev/shm in bytes."""
     text = read_text(root, "/proc/meminfo")
     values = {name: int(value) for name, value in re.findall(r"^(\w+):\s+(\d+)", text, re.MULTILINE)}
     total, size = values.get("HugePages_Total"), values.get("Hugepagesize")
     return {
-        "memory": values["MemTotal"] * 1024 if "MemTotal" in values else None,
         "huge_pages": None if total is None or size is None else total * size * 1024,
-        "huge_pages_free": None if size is None else values.get("HugePages_Free", 0) * size * 1024,
         "shm": _shm(root),
     }
 

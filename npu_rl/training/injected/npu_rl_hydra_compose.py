@@ -1,11 +1,10 @@
 """Compose the trainer's configuration with Hydra, and print it as one line of JSON.
 
 `python npu_rl_hydra_compose.py '{"folder": ..., "config": ..., "overrides": [...]}'` runs in any interpreter that has
-hydra: the training interpreter for what a run gets, npu-rl's own for judging a recipe. The output is {"config": ...,
-"unresolved": {key: why}}, or {"refused": kind, "message": text}, or {"missing": module}. With "code", the folder of
-the tree, it is {"defaults": ..., "choices": {group: option}, "search_path": [...], "refused": {key: why}}: the
-configuration without a recipe's settings, references as text, and which of "settings", [[key, text], ...], Hydra
-refuses.
+hydra: the training interpreter for what a run gets, npu-rl's own for judging a recipe. The output is {"config": ...},
+or {"refused": kind, "message": text}, or {"missing": module}. With "code", the folder of the tree, it is {"defaults":
+..., "choices": {group: option}, "search_path": [...], "refused": {key: why}}: the configuration without a recipe's
+settings, references as text, and which of "settings", [[key, text], ...], Hydra refuses.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import gc
 import json
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +36,7 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
         config = composed(request["folder"], request["config"], request["overrides"])
     except faults as error:
         return {"refused": type(error).__name__, "message": str(error)}
-    unresolved: dict[str, str] = {}
-    for key in _references(OmegaConf.to_container(config, resolve=False), ()):
-        _note_unresolved(config, key, unresolved, OmegaConfBaseException)
-    return {"config": _plain(OmegaConf, config, OmegaConfBaseException), "unresolved": unresolved}
+    return {"config": _plain(OmegaConf, config, OmegaConfBaseException)}
 
 
 def composed(folder: str, config: str, overrides: list[str], whole: bool = False) -> Any:
@@ -117,30 +112,6 @@ def _place(place: str, code: str) -> str:
     kind, separator, rest = place.partition("://")
     path = rest.replace(".", "/") if kind == "pkg" else rest if separator else place
     return f"file://{Path(code, path)}"
-
-
-def _references(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], str]]:
-    """Yield path and text of values that are references or mandatory ("???")."""
-    if isinstance(value, dict):
-        for name, item in value.items():
-            yield from _references(item, (*path, name))
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from _references(item, (*path, index))
-    elif isinstance(value, str) and ("${" in value or value == "???"):
-        yield path, value
-
-
-def _note_unresolved(config: Any, leaf: Any, unresolved: dict[str, str], fault: type[Exception]) -> None:
-    """Record why a value can't be resolved, except for environment variables, which nodes may have."""
-    path, text = leaf
-    node = config
-    try:
-        for name in path:
-            node = node[name]
-    except fault as error:
-        if "oc.env" not in text:
-            unresolved[".".join(str(part) for part in path)] = str(error).splitlines()[0]
 
 
 def _plain(omegaconf: Any, node: Any, fault: type[Exception]) -> Any:

@@ -6,13 +6,11 @@ import json
 import os
 import socket
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import npu_rl_environment
 import npu_rl_host
 import npu_rl_node
 import npu_rl_odd_nodes
@@ -116,7 +114,6 @@ def compare(run: Mapping[str, Any], values: Mapping[str, str], limit: float = _T
     )
     here = npu_rl_node.describe_node(run, values)
     listed = [_node_entry(node, answers[node["NodeID"]], here) for node in nodes]
-    _add_environments(run, listed, here)
     others = {entry["node"]: entry for entry in listed if entry.get("tree", here["tree"]) != here["tree"]}
     if others:
         _add_differing_files(others, run["code"], limit)
@@ -126,31 +123,6 @@ def compare(run: Mapping[str, Any], values: Mapping[str, str], limit: float = _T
     _write(run, {"job": ray.get_runtime_context().get_job_id(), "nodes": listed})
     if bad:
         raise _refusal(bad, len(nodes), limit)
-
-
-def _add_environments(run: Mapping[str, Any], listed: list[dict[str, Any]], here: Mapping[str, Any]) -> None:
-    """Add the environment id, with its parts, to each node that answered."""
-    parts = run.get("environment")
-    for entry in listed:
-        if parts and "stack" in entry:
-            own = parts if entry["tree"] == here["tree"] else {**parts, "tree": {"code": entry["tree"]}}
-            found = npu_rl_environment.with_host(own, entry["stack"])
-            entry["workspace_environment"] = npu_rl_environment.described(found)
-
-
-def _odd_environments(entries: list[dict[str, Any]]) -> dict[str, str]:
-    """Return, for each node whose environment isn't the most common one, a note on the differing parts."""
-    found = {one["node"]: one["workspace_environment"] for one in entries if "workspace_environment" in one}
-    if not found:
-        return {}
-    most, _ = Counter(one["id"] for one in found.values()).most_common(1)[0]
-    usual = next(one for one in found.values() if one["id"] == most)
-    differing = npu_rl_environment.differing
-    return {
-        node: f"another environment than most nodes: {', '.join(differing(usual['parts'], one['parts']))}"
-        for node, one in found.items()
-        if one["id"] != most
-    }
 
 
 def _compare_hosts(
@@ -167,13 +139,10 @@ def _compare_hosts(
     answered = [entry for entry in listed if "stack" in entry]
     stacks = {entry["node"]: entry["stack"] for entry in answered if entry["node"] in with_devices}
     notes = []
-    environments = _odd_environments([entry for entry in answered if entry["node"] in with_devices])
     for entry in answered:
         odd = npu_rl_odd_nodes.odd_facts(entry["node"], stacks, here["stack"])
         entry["problems"] += [("host", text) for stops, text in odd if stops]
         notes += [f"{entry['host']}: {text}" for stops, text in odd if not stops]
-        odd_one = environments.get(entry["node"])
-        notes += [f"{entry['host']}: {odd_one}"] if odd_one else []
         skew = npu_rl_odd_nodes.clock_skew(entry["clock"], *asked)
         notes += [f"{entry['host']}: {skew}"] if skew else []
     return notes

@@ -34,16 +34,17 @@ def interpreter(path: list[str]) -> dict[str, Any]:
 
 def packages(path: list[str]) -> dict[str, Any]:
     """Return versions by canonical name, npu-rl's own requirements, and how vllm_ascend was built."""
-    found: dict[str, list[str]] = {}
+    found: dict[str, str] = {}
     own: list[str] = []
     for one in importlib.metadata.distributions(path=path):
         name = one.metadata and one.metadata["Name"]
         if name and one.version:  # a damaged dist-info has none
-            found.setdefault(re.sub(r"[-_.]+", "-", name).lower(), []).append(one.version)
+            found.setdefault(
+                re.sub(r"[-_.]+", "-", name).lower(), one.version
+            )  # the imported one comes first
             own = own or (name == "npu-rl" and one.requires) or []
     return {
-        "packages": {name: versions[0] for name, versions in found.items()},
-        "twice": {name: versions for name, versions in found.items() if len(versions) > 1},
+        "packages": found,
         "own_needs": own,
         "vllm_ascend": _vllm_ascend(path),
     }

@@ -59,7 +59,7 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
         except Exception as error:  # noqa: BLE001  the command that runs the trainer reports it in full
             return {"unrun": f"Hydra refuses the configuration: {_first_line(error)}"}
     if "function" in request:
-        sys.meta_path.insert(0, _LazyPackages(code))
+        sys.meta_path.insert(0, LazyPackages(code))
         checks: list[tuple[Any, ...]] = [("", lambda: load_name(code, request["function"])(config))]
     else:
         try:
@@ -291,7 +291,7 @@ def _trimmed(statement: ast.stmt, used: set[str]) -> ast.stmt:
     return statement
 
 
-class _LazyPackages(importlib.abc.MetaPathFinder):
+class LazyPackages(importlib.abc.MetaPathFinder):
     """Finder of a tree's packages whose `__init__.py` is executed import by import, on demand."""
 
     def __init__(self, code: Path) -> None:

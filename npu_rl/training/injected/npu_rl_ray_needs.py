@@ -32,7 +32,11 @@ def lacking(
     why, hint = [], []
     if len(enough) < wanted:
         why = [f"{len(enough)} of {wanted} nodes offer {count} {resource}:", *_offers(alive, resource)]
-        hint = _starts(short, wanted - len(enough), needs)
+        places = ", ".join(map(_place, short[:_SHOWN])) or "nodes that are not in Ray yet"
+        hint = [
+            f"Stop Ray (`ray stop`) on {places}, and start it there with head.sh or worker.sh, which npu-rl train "
+            f"{needs['recipe']} --dry-run writes, after CANN's set_env.sh."
+        ]
     elif len(enough) - len(held) < wanted:
         what = f"Another job holds what {needs['recipe']} needs of the Ray at {needs['address']}"
         why = [
@@ -57,22 +61,6 @@ def _offers(alive: list[Mapping[str, Any]], resource: str) -> list[str]:
         f"  {_place(node)}: {node['Resources'].get(resource, 0):g} {resource}" for node in alive[:_SHOWN]
     ]
     return [*lines, *([f"  and {len(alive) - _SHOWN} more"] if len(alive) > _SHOWN else [])]
-
-
-def _starts(short: list[Mapping[str, Any]], missing: int, needs: Mapping[str, Any]) -> list[str]:
-    """Return what starts Ray where it offers too little, and where it is missing."""
-    heads = [node for node in short if "node:__internal_head__" in node["Resources"]]
-    workers = [_place(node) for node in short if node not in heads][:_SHOWN]
-    lines = []
-    if heads:
-        lines.append(f"If the head has devices, `ray stop` there, then:\n  {needs['head']}")
-    places = [f"{', '.join(workers)} after `ray stop`"] if workers else []
-    places += ["each node that is not in Ray"] if missing > len(workers) else []
-    lines += [f"On {', and on '.join(places)}:\n  {needs['worker']}"] if places else []
-    return [
-        *lines,
-        "Each after CANN's set_env.sh; head.sh and worker.sh of --dry-run raise `ulimit -n` first.",
-    ]
 
 
 def _place(node: Mapping[str, Any]) -> str:

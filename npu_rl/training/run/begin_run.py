@@ -59,7 +59,7 @@ def begin_run(
     while True:
         with long_stage(screen, "composing the configuration"):
             # Before the record is created, since Hydra may refuse the recipe.
-            config = compose(prepared, first_command(prepared, runs)).config
+            config = compose(prepared, first_command(prepared, runs))
         try:
             record = (
                 resumed_record(prepared, runs, config, screen.note)

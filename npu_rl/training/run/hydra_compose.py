@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,24 +18,13 @@ _MARK = "npu-rl-composed:"
 _SECONDS = 180.0
 
 
-@dataclass(frozen=True)
-class ComposedConfig:
-    """A composed configuration.
-
-    Attributes:
-        config: Plain data, with references to other keys resolved. References to environment variables that are not
-            set (`oc.env`) stay as text.
-        unresolved: Keys without a value yet, and why.
-    """
-
-    config: Mapping[str, Any]
-    unresolved: Mapping[str, str]
-
-
 def compose(
     overrides: Sequence[str], folder: Path, config: str, python: str, env: Mapping[str, str]
-) -> ComposedConfig:
-    """Compose a configuration with the trainer's Hydra.
+) -> dict[str, Any]:
+    """Compose a configuration with the trainer's Hydra, as plain data.
+
+    References to other keys are resolved; those that can't be, such as to environment variables of the nodes
+    (`oc.env`), stay as text.
 
     Args:
         overrides: Arguments such as `key=value` and `+key=value`.
@@ -69,7 +57,7 @@ def compose(
             where=guilty or str(folder / config),
             why=hydra_message(message) or result["refused"],
         )
-    return ComposedConfig(result["config"], result["unresolved"])
+    return dict(result["config"])
 
 
 def _is_named_in(override: str, message: str) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from npu_rl.common import byte_code, host_facts, python_roots
 from npu_rl.common.environment_variables import RUNS
@@ -44,9 +44,6 @@ from npu_rl.workspace.folder.workspace_paths import WorkspacePaths, check_path
 from npu_rl.workspace.verification.expected_digest import Expected
 from npu_rl.workspace.verification.require_locked import drift_error
 from npu_rl.workspace.verification.verify import Progress, Report, verify
-
-if TYPE_CHECKING:
-    from npu_rl.training.run.hydra_compose import ComposedConfig
 
 
 @dataclass(frozen=True)
@@ -120,12 +117,11 @@ class Prepared:
             known=self.judgement.known,
             search_path=self.judgement.search_path,
             groups=self.judgement.groups,
-            needs=ray_needs(self.recipe, self.interpreter.path, {**self.lock.env, **self.recipe.env}),
+            needs=ray_needs(self.recipe),
             manifest_env={**self.lock.env, **(VLLM_ON_CPU if self._vllm_on_cpu(rollout_standin) else {})},
             resume=resume,
             rollout_standin=rollout_standin,
             packages=self.interpreter.packages,
-            environment=self.environment.of_workspace,
             secrets=[
                 name
                 for name, value in {**self.lock.env, **self.recipe.env}.items()
@@ -237,7 +233,7 @@ def prepare(
     found = find_interpreter()
     environment = workspace_environment(report, found.short, root, changed=drift_digest(paths, report))
     if expect is not None and expect.environment is not None:
-        require_environment(paths, environment, expect.environment, runs_folder(paths))
+        require_environment(paths, environment, expect.environment)
     if machine is not None:
         install = installing(paths, report, found)
         require_host(recipe, report.lock, found.path, notify, runs_folder(paths), root, install)
@@ -245,14 +241,13 @@ def prepare(
     return Prepared(loaded, paths, report, found, judgement, environment, drift)
 
 
-def compose(prepared: Prepared, command: Command) -> ComposedConfig:
+def compose(prepared: Prepared, command: Command) -> dict[str, Any]:
     """Compose the trainer's whole configuration with its own Hydra. Raises RecipeError with Hydra's message, masked."""
     from npu_rl.recipes.recipe.trainer_settings import config_location
-    from npu_rl.training.run.hydra_compose import ComposedConfig
     from npu_rl.training.run.hydra_compose import compose as composed
 
     if command.arguments is not None:
-        return ComposedConfig(plain_config(prepared.recipe, prepared.paths.code, command.values), {})
+        return plain_config(prepared.recipe, prepared.paths.code, command.values)
 
     environment = {**os.environ, **command.environment, "NPU_RL_STANDINS": ""}
     folder = config_location(prepared.recipe).find_folder(prepared.paths.code)

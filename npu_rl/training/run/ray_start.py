@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
-from collections.abc import Mapping
 from typing import Any
 
 from npu_rl.common.yaml_documents.text_checks import split_address
@@ -27,20 +25,15 @@ def _option_text(value: object) -> str:
     return str(value) if isinstance(value, int) else json.dumps(value)
 
 
-def ray_needs(recipe: Recipe, python: str, shared: Mapping[str, str]) -> dict[str, Any] | None:
+def ray_needs(recipe: Recipe) -> dict[str, Any] | None:
     """Return the requirements on a running Ray; None if the run starts its own.
 
     That is `nodes` nodes with `count` of `resource` each, and in all one CPU for each rank and one for the trainer, as
     verl asks for (`{"CPU": 1, "NPU": 1}` a rank, verl/single_controller/ray/base.py@0.5.0); it waits without end for
     what is missing.
-
-    Args:
-        shared: The variables of all processes of the run; Ray's own are for `ray start`.
     """
     if not recipe.cluster.address:
         return None
-    variables = [f"{name}={value}" for name, value in shared.items() if name.startswith("RAY_")]
-    head, worker = (shlex.join(["env", *variables, *words]) for words in start_commands(recipe, python))
     return {
         "resource": "GPU" if recipe.device == "cuda" else "NPU",
         "count": recipe.cluster.dies,
@@ -48,6 +41,4 @@ def ray_needs(recipe: Recipe, python: str, shared: Mapping[str, str]) -> dict[st
         "cpus": 0 if recipe.has_own_keys else recipe.cluster.world + 1,
         "recipe": recipe.name,
         "address": recipe.cluster.address,
-        "head": f"{head} --node-ip-address=IP-OF-THAT-NODE",
-        "worker": f"{worker} --node-ip-address=IP-OF-THAT-NODE",
     }

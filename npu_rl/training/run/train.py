@@ -252,7 +252,7 @@ def write_dry_run(prepared: Prepared) -> dry_run.DryRun:
     """Write the resolved recipe and the scripts of a dry run. Only runs Hydra, to compose the configuration."""
     runs = runs_folder(prepared.paths)
     command = first_command(prepared, runs)
-    written = dry_run.write(runs, prepared, command, compose(prepared, command).config)
+    written = dry_run.write(runs, prepared, command, compose(prepared, command))
     if prepared.drift is None:
         return written
     return replace(written, files=(*written.files, *prepared.drift.write(written.folder)))

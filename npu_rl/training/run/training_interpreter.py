@@ -26,11 +26,6 @@ if TYPE_CHECKING:
 # For 3.13 and later there are no wheels of ray 2.42 and numpy 1.26, and the locked verl was never run with it.
 SUPPORTED = ((3, 10), (3, 12))
 
-# Packages of an image for NPUs, in versions that fit its CANN; pip must not choose or replace them.
-IMAGE_PACKAGES = frozenset(
-    {"torch", "torch-npu", "torchvision", "torchaudio", "torchair", "apex", "triton-ascend"}
-)
-
 
 def sufficient_interpreter(
     python: str | None, paths: WorkspacePaths, report: Report, device: str, stands_in: bool, root: Path
@@ -54,12 +49,11 @@ def sufficient_interpreter(
             hint=f"Finish it: {install}",
         )
     own = required is report.lock.requirements
-    # The extra's torch would take the place of the one that a GPU stack's packages are compiled for.
+    # The extra's torch would take the place of the one that a stack's packages are compiled for.
     # And where the stack came from a bundle, there may be no network to install an extra from.
-    without_extra = (own and device == "cuda") or bundle_of(paths, report.receipt.setup) is not None
+    without_extra = (own and device != "cpu") or bundle_of(paths, report.receipt.setup) is not None
     extra = "" if without_extra else "rehearsal"
-    npu = own and device == "npu"
-    require_packages(found, required, extra=extra, npu=npu, install=install if own else None)
+    require_packages(found, required, extra=extra, install=install if own else None)
     names = {_name(text) for text in required}
     return replace(
         found, packages={name: version for name, version in found.packages.items() if name in names}
@@ -72,7 +66,6 @@ def require_packages(
     *,
     by: str = "the manifest",
     extra: str = "rehearsal",
-    npu: bool = False,
     install: str | None = None,
 ) -> None:
     """Check that an interpreter can run training.
@@ -81,7 +74,6 @@ def require_packages(
         requirements: PEP 508 requirements. A local version (2.13.0+cpu) counts as the public one.
         by: What requires them, for the message.
         extra: npu-rl's extra that installs them, for the message; empty if none does.
-        npu: Whether they are for a run on NPUs.
         install: The command that installs all of them; None if no lock of packages has them.
 
     Raises:
@@ -97,7 +89,7 @@ def require_packages(
     lacking = lacking_packages(found.packages, requirements)
     if lacking:
         missing = [wanted for wanted, _ in lacking]
-        how = _how_to_install(missing, found, extra, npu or "torch-npu" in found.packages, install)
+        how = _how_to_install(missing, found, extra, install)
         raise HostError(
             f"The training interpreter lacks {len(missing)} of {len(requirements)} packages that {by} requires",
             where=found.shown,
@@ -129,32 +121,17 @@ def _requirements(lock: Lock, rehearse: bool, root: Path) -> tuple[str, ...]:
 
 
 def _how_to_install(
-    missing: Sequence[Requirement], found: Interpreter, extra: str, npu: bool, install: str | None
+    missing: Sequence[Requirement], found: Interpreter, extra: str, install: str | None
 ) -> str:
     pip = f"{shlex.quote(found.path)} -m pip install"
-    ours = bool(extra) and Path(found.path) == Path(sys.executable)
-    if install is not None and (npu or not ours):
+    if extra and Path(found.path) == Path(sys.executable):
+        return f"Install them there: {pip} 'npu-rl[{extra}]'"
+    if install is not None:
         return f"Install the whole set, as it is locked:\n{install}"
-    if not npu:
-        return f"Install them there: {pip} " + (f"'npu-rl[{extra}]'" if ours else _quoted(missing))
-    # --no-deps keeps pip from replacing torch and torch_npu.
-    of_image = [one.name for one in missing if _name(one.name) in IMAGE_PACKAGES]
-    others = [one for one in missing if one.name not in of_image]
-    lines = (
-        [f"{' and '.join(of_image)}: of the image or host, in versions that fit its CANN."]
-        if of_image
-        else []
-    )
-    if others:
-        lines += ["Install without dependencies what no image has:", f"{pip} --no-deps {_quoted(others)}"]
-    return "\n".join(lines)
-
-
-def _quoted(wanted: Sequence[Requirement]) -> str:
-    """Return requirements as arguments of pip, without extras and markers."""
-    return " ".join(
-        shlex.quote(f"{one.name} @ {one.url}" if one.url else f"{one.name}{one.specifier}") for one in wanted
-    )
+    # Beside torch_npu pip must not choose another torch for a package that requires one.
+    options = " --no-deps" if "torch-npu" in found.packages else ""
+    words = (f"{one.name} @ {one.url}" if one.url else f"{one.name}{one.specifier}" for one in missing)
+    return f"Install them there: {pip}{options} {' '.join(map(shlex.quote, words))}"
 
 
 def _name(requirement: str) -> str:
