@@ -277,20 +277,6 @@ def test_what_differs_between_two_runs(runs: Runs) -> None:
     assert found["not_compared"] is None
 
 
-def test_digests_that_follow_from_other_values_do_not_differ(runs: Runs) -> None:
-    for name, code, driver in (("one", "a", "25.2"), ("two", "b", "25.3")):
-        usage = {"NPU_RL_USAGE": str(runs.root / name / "attempts/1/usage")}
-        record = run(runs.root, name, lr="3e-3" if name == "one" else "0.003", environment=usage, commit=code)
-        parts = {"tree": {"code": code}, "pylock": code, "driver": {"driver": driver}}
-        found = {part: {"id": code, "value": value} for part, value in parts.items()}
-        facts = {"hostname": "h", "environment": {"id": f"env:{code}", "parts": found}}
-        (record.folder / "attempts/1/host.json").write_text(json.dumps(facts))
-    (runs.root / "one/lock.json").write_text("{}")
-    compared = runs.json("compare", "one", "two")
-    assert compared["differences"] == [{"name": "host.driver.driver", "a": "25.2", "b": "25.3"}]
-    assert compared["not_compared"].startswith("The stacks were not compared: ")
-
-
 def test_samples_of_a_model_that_the_run_no_longer_is(runs: Runs) -> None:
     record = run(runs.root, "demo", [{1: 0.1, 2: 0.2, 3: 0.3}, {2: 0.5}], "stopped")
     for step in (1, 2, 3):

@@ -11,7 +11,6 @@ import pytest
 
 from npu_rl.common.errors import HostError
 from npu_rl.recipes.recipe.load_recipe import load_recipe
-from npu_rl.training.host.line import NOTE
 from npu_rl.training.run.host_check import require_host, wanted_by_manifest
 from npu_rl.training.run.prepare import prepare
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
@@ -109,19 +108,6 @@ def test_a_recipe_of_another_machine_is_red(host: MadeHost) -> None:
     red = {line.id: line for line in host.report(replace(host.wanted, kind="a2", dies=8)).red}
     assert (red["machine"].found, red["machine"].wanted) == ("Atlas A3", f"Atlas A2 (recipe {RECIPE})")
     assert "devices" not in red
-
-
-def test_of_an_ascend_950_nothing_is_proven(host: MadeHost) -> None:
-    host.table(chips=16, phy_id=False, name="Ascend950PR")
-    lines = {line.id: line for line in host.report().lines}
-    assert lines["machine"].state == NOTE and "unproven" in lines["machine"].fix
-    assert "kernels-for" not in lines and "hbm-free" not in lines
-
-
-def test_a_container_may_have_some_of_the_devices(host: MadeHost) -> None:
-    for number in range(8, 16):
-        host.remove(f"dev/davinci{number}")
-    assert host.report(replace(host.wanted, dies=8)).red == ()
 
 
 def test_a_chip_that_fell_off_is_red(host: MadeHost) -> None:

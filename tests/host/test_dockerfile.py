@@ -87,11 +87,6 @@ def test_every_step_runs(root: Path, system: str, text: str) -> None:
     assert (root / "etc/npu-rl-image").read_text() == "today on registry.example/cann:8.5\n"
 
 
-def test_a_system_without_jemalloc_fails_at_once(root: Path) -> None:
-    write_program(root, "bin/apt-get", TOOL)
-    assert run(root, steps()[0]).returncode != 0
-
-
 def test_hadolint_has_no_finding() -> None:
     program = shutil.which("hadolint", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     if program is None and os.environ.get("NPU_RL_REQUIRE_PYPI") != "1":

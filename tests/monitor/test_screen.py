@@ -4,12 +4,6 @@ from __future__ import annotations
 
 import io
 import math
-import os
-import pty
-import select
-import subprocess
-import sys
-import time
 from dataclasses import replace
 
 import pytest
@@ -22,8 +16,6 @@ from npu_rl.training.monitor.plot import final_curve, two_curves
 from npu_rl.training.monitor.screen import LiveScreen, PlainScreen, screen_for
 from npu_rl.training.monitor.step_clock import Wait
 from npu_rl.training.monitor.step_text import step_line
-from tests.support import ROOT
-from tests.training.processes import environment
 
 STEP = {
     **{"critic/score/mean": 0.12345, "response_length/mean": 15.84, "perf/throughput": 432.4},
@@ -92,61 +84,32 @@ def test_a_step_that_takes_longer_than_usual_is_a_line_in_a_pipe() -> None:
     )
 
 
-def test_words_that_the_terminal_cannot_show_do_not_end_the_run() -> None:
-    raw = io.BytesIO()
-    stream = io.TextIOWrapper(raw, encoding="ascii")
-    PlainScreen(stream).stage("größer")
-    assert raw.getvalue() == b"0:00 gr\\xf6\\xdfer\n"
+class Terminal(io.StringIO):
+    """A stream that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
 
 
-SHOW = """
-import sys
-from npu_rl.training.monitor.screen import LiveScreen, screen_for
-from npu_rl.training.monitor.alarm import Alarm
-assert "rich" not in sys.modules
-screen = screen_for(sys.stderr)
-print(type(screen).__name__)
-screen.stage("building [workers]")
-for step in range(1, 13):
-    screen.step(step, 12, {"critic/score/mean": step / 100, "perf/throughput": 100.0}, 12.0 - step)
-screen.note("UNPROVEN: a [print]")
-screen.alarm(Alarm("nan", "Step [3]: grad_norm is nan", "An overflow.", "actor/grad_norm"))
-screen.close()
-print("after", file=sys.stderr)
-"""
+def on_a_terminal(term: str, monkeypatch: pytest.MonkeyPatch) -> tuple[type, str]:
+    """The screen that a terminal of this kind gets, and what is written there."""
+    monkeypatch.setenv("TERM", term)
+    monkeypatch.setenv("COLUMNS", "100")
+    stream = Terminal()
+    screen = screen_for(stream)
+    screen.stage("building [workers]")
+    for step in range(1, 13):
+        screen.step(step, 12, {"critic/score/mean": step / 100, "perf/throughput": 100.0}, 12.0 - step)
+    screen.note("UNPROVEN: a [print]")
+    screen.alarm(replace(ALARM, message="Step [3]: grad_norm is nan"))
+    screen.close()
+    return type(screen), stream.getvalue()
 
 
-def on_a_terminal(term: str) -> tuple[str, str]:
-    """What SHOW prints to its standard output, and what a terminal gets as its standard error."""
-    ours, theirs = pty.openpty()
-    env = {**environment(None), "PYTHONPATH": str(ROOT), "TERM": term, "COLUMNS": "100", "LANG": "C.UTF-8"}
-    process = subprocess.Popen(
-        [sys.executable, "-c", SHOW], env=env, stdout=subprocess.PIPE, stderr=theirs, text=True
-    )
-    os.close(theirs)
-    shown = b""
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        if select.select([ours], [], [], 1)[0]:
-            try:
-                piece = os.read(ours, 65536)
-            except OSError:  # Linux says so when the other end is closed
-                break
-            if not piece:
-                break
-            shown += piece
-    os.close(ours)
-    assert process.stdout is not None
-    said = process.stdout.read()
-    assert process.wait(10) == 0, shown.decode()
-    return said, shown.decode()
-
-
-def test_a_terminal_gets_a_live_table_and_is_left_as_it_was() -> None:
-    said, shown = on_a_terminal("xterm-256color")
-    assert said == "LiveScreen\n"
-    assert "\x1b[?25l" in shown  # the cursor goes
-    assert shown.rindex("\x1b[?25h") < shown.index("after")  # and comes back
+def test_a_terminal_gets_a_live_table_and_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen, shown = on_a_terminal("xterm-256color", monkeypatch)
+    assert screen is LiveScreen
+    assert shown.index("\x1b[?25l") < shown.rindex("\x1b[?25h")  # the cursor goes, and comes back
     table = shown[shown.rindex("tok/s/die") :]
     assert "12/12" in table and "0.120" in table
     assert " 4/12" not in table  # the last eight steps
@@ -154,9 +117,9 @@ def test_a_terminal_gets_a_live_table_and_is_left_as_it_was() -> None:
     assert "UNPROVEN: a [print]" in shown[shown.rindex("WARNING") :]  # it is drawn with the table each time
 
 
-def test_a_terminal_that_cannot_move_its_cursor_gets_lines() -> None:
-    said, shown = on_a_terminal("dumb")
-    assert said == "PlainScreen\n"
+def test_a_terminal_that_cannot_move_its_cursor_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen, shown = on_a_terminal("dumb", monkeypatch)
+    assert screen is PlainScreen
     assert "UNPROVEN: a [print]" in shown and "\x1b" not in shown
     assert "step 12/12 reward 0.120 100 tok/s/die ETA 0:00" in shown
 

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_rl.training.monitor.alarm import Alarm
 from npu_rl.training.monitor.step_lines import StepLines
 
 # As mindspeed_rl/utils/loggers.py@62e9928 formats metrics, behind its handler's prefix and Ray's.
@@ -124,9 +123,3 @@ def test_the_metrics_of_an_iteration_are_kept_under_the_trainers_names_and_verls
 )
 def test_other_lines_are_no_iteration(line: str) -> None:
     assert StepLines(True).parse(line) is None
-
-
-def test_an_alarm_names_the_metric_of_the_log() -> None:
-    alarm = Alarm("nan", "Step 1: critic/score/mean is nan", "c", "critic/score/mean")
-    told = StepLines(True, NAMES).in_trainers_words(alarm)
-    assert (told.message, told.place) == ("Step 1: grpo/score/mean is nan", "grpo/score/mean")

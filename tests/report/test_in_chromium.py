@@ -72,26 +72,6 @@ def test_it_opens_alone(browser: Browser, large: Path, width: int, dark: bool) -
     assert (paper == "rgb(18, 22, 28)") is dark
 
 
-def test_values_are_shown_under_the_pointer(browser: Browser, large: Path) -> None:
-    browser.open(large, 1400)
-    legend = "[...document.querySelectorAll('#chart-reward .u-value')].map(one => one.textContent)"
-    box = browser.ask(
-        "(() => { const one = document.querySelector('#chart-reward .u-over'); one.scrollIntoView();"
-        " const box = one.getBoundingClientRect(); return [box.left, box.top, box.width, box.height] })()"
-    )
-    before = browser.ask(legend)
-    assert (before[0], before[-1]) == (
-        "1000",
-        "0.9",
-    )  # the last step, and the goal, while the pointer is elsewhere
-    place = {"x": box[0] + box[2] / 2, "y": box[1] + box[3] / 2}
-    browser.call("Input.dispatchMouseEvent", {"type": "mouseMoved", **place})
-    browser.ask(FRAMES)
-    under = browser.ask(legend)
-    assert 400 < int(under[0]) < 600 and under[1] != before[1]
-    assert browser.ask("document.querySelector('#chart-entropy .u-value').textContent") == under[0]
-
-
 def test_the_steps_are_downloaded_as_csv(browser: Browser, large: Path, tmp_path: Path) -> None:
     browser.open(large, 390)
     browser.call("Page.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
@@ -104,14 +84,6 @@ def test_the_steps_are_downloaded_as_csv(browser: Browser, large: Path, tmp_path
         -0.057895, abs=1e-6
     )
     assert {row.count(",") for row in rows} == {head.count(",")}
-
-
-def test_it_prints_and_shows_all_text_without_scripts(browser: Browser, large: Path) -> None:
-    browser.open(large, 1400)
-    assert browser.pdf().startswith(b"%PDF")
-    assert browser.complaints() == []
-    browser.open(large, 1400, scripts=False)
-    assert browser.complaints() == []
 
 
 def test_the_policy_holds_where_the_escaping_would_fail(

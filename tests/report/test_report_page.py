@@ -21,7 +21,6 @@ from tests.report.made_run import (
     ENVIRONMENT,
     FACTS,
     LOCK,
-    RECIPE,
     alarm,
     hostile_record,
     made_attempt,
@@ -147,16 +146,6 @@ def test_the_goal_is_a_line_in_the_chart_of_rewards(root: Path) -> None:
     assert "goal0.75" in page.text.replace("\n", "")
 
 
-def test_what_a_resume_changed_is_told_by_attempt(root: Path) -> None:
-    record = made_record(root)
-    made_attempt(record, range(1, 6), recipe=f"{RECIPE}optimizer: {{lr: 2e-3}}\n", end="stopped")
-    made_attempt(record, range(4, 9), recipe=f"{RECIPE}optimizer: {{lr: 9e-3}}\n")
-    made_attempt(made_record(root, "other"), range(1, 9), recipe=f"{RECIPE}optimizer: {{lr: 9e-3}}\n")
-    page = page_of(root, against=(root, "other"))
-    assert "optimizer.lr 2e-3 -> 9e-3" in page.text
-    assert "2e-3 to step 3, 9e-3 to step 8" in page.text
-
-
 def test_alarms_of_one_cause_are_one(root: Path) -> None:
     again = [
         {**alarm(f"Step {step}: odd"), "cause": "one cause", "hint": "runs stop demo"} for step in (2, 4)
@@ -238,14 +227,6 @@ def test_against_another_run_what_differs_is_listed(tmp_path: Path, root: Path) 
     assert "Nothing of recipe, tree" in page_of(root, against=(root, "demo")).text
 
 
-def test_published_figures_stand_beside_the_run(root: Path) -> None:
-    files = {"my-r1.yaml": "0" * 64, "bundled:deepseek-r1-zero-256die.yaml": "1" * 64}
-    made_attempt(made_record(root, facts={**FACTS, "recipe_files": files}), range(1, 30))
-    text = page_of(root).text
-    for found in ("1,338.3", "125.7", "62.85", "step 27", "of deepseek-r1-zero-256die", "lines 23-32"):
-        assert found in text, found
-
-
 def test_samples_are_the_best_the_worst_and_the_last(root: Path) -> None:
     record = made_record(root)
     made_attempt(record, range(1, 21))
@@ -274,13 +255,6 @@ def test_samples_are_the_best_the_worst_and_the_last(root: Path) -> None:
     ]
     assert "<b>best, worst, last</b>" in html and "997,000 characters left out" in html
     assert len(html) < 400_000
-
-
-def test_a_file_of_samples_is_read_to_8_mib(root: Path) -> None:
-    record = made_record(root)
-    made_attempt(record, [1])
-    write_samples(record, 1, [{"input": "q", "output": "a" * (5 << 20), "score": 1.0}] * 2)
-    assert "the first 1 responses" in page_of(root).text
 
 
 def test_a_failure_is_at_the_head(root: Path) -> None:

@@ -82,12 +82,6 @@ def test_the_second_gets_the_next_name_and_says_so(folder: Path) -> None:
         assert f"name: {name}" in (attempt.folder / "recipe.yaml").read_text()
 
 
-def test_a_name_of_the_users_own_is_refused_to_the_second(folder: Path) -> None:
-    found = both(folder, "name=mine")
-    assert sorted(found) == ["", "mine"]
-    assert "Run mine is still running" in found[""] or "The run mine already exists" in found[""]
-
-
 def test_on_devices_the_second_is_refused(folder: Path) -> None:
     first, second = chosen(folder, "device=npu"), chosen(folder, "device=npu")
     screen = PlainScreen(io.StringIO())

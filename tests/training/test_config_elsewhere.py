@@ -71,12 +71,6 @@ def test_check_finds_the_folder_that_a_recipe_has_to_name(code: Path) -> None:
     assert trainer_findings(code, "trainer.config=dapo_trainer") == []
 
 
-def test_the_search_path_is_npu_rls(code: Path) -> None:
-    one = loaded("trainer.config=dapo_trainer", "overrides.hydra.searchpath=[pkg://verl.trainer.config]")
-    found = judge(one, AssembledTree(code, "quickstart")).errors
-    assert any("trainer: {config_path: FOLDER}" in f"{item.message} {item.fix}" for item in found)
-
-
 @pytest.mark.rehearsal
 @pytest.mark.parametrize(
     ("settings", "generates"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from npu_rl.common.host_facts import (
     cpus,
     devices,
     facts,
-    free_disk,
     memory,
     memory_limit,
     usable_memory,
@@ -66,10 +64,3 @@ def test_this_machine() -> None:
     assert found["kernel"] == os.uname().release
     assert 1 <= found["cpus"] == cpus() <= (os.cpu_count() or 1)
     assert found["memory"] == memory() == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def test_the_disk_of_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
-    free = free_disk(tmp_path / "runs" / "name")
-    assert free is not None and 0 < free <= shutil.disk_usage(tmp_path).total
-    (tmp_path / "file").write_text("")
-    assert free_disk(tmp_path / "file" / "below") is None  # a file is no folder

@@ -22,7 +22,7 @@ from npu_rl.training.record.lost_nodes import lost_nodes
 from npu_rl.training.run.node_reports import fetch_worker_logs
 from npu_rl.training.run.ray_start import ray_needs
 from tests.training.processes import new_id, wait_for
-from tests.training.ray_cluster import RayCluster, free_port
+from tests.training.ray_cluster import RayCluster
 
 pytest.importorskip("ray")
 pytestmark = [
@@ -171,18 +171,6 @@ def test_logs_come_back_from_the_nodes_and_only_this_jobs(
         assert {path.parent.name for path in found} == {os.uname().nodename}
         said = "".join(path.read_text() for path in found)
         assert f"a worker of run {name}" in said and said.count("a worker of") == 1
-
-
-def test_a_cluster_that_is_not_there(run: Run) -> None:
-    run.address = f"127.0.0.1:{free_port()}"
-    done = run.drive()
-    assert done.returncode == 3
-    assert f"No Ray head answers at {run.address}" in done.stderr and "cluster.address" in done.stderr
-    assert run.nodes["refused"]["where"] == "cluster.address"
-    (run.record / "nodes.json").write_text('{"job": "01000000", "nodes": []}')
-    gone = {**os.environ, "NPU_RL_RAY": json.dumps({"address": run.address})}
-    fetch_worker_logs(Attempt(run.record, 1), sys.executable, gone)
-    assert "No Ray head answers" in (run.record / "workers" / "not-fetched.txt").read_text()
 
 
 def test_a_node_that_does_not_answer_is_named(run: Run, cluster: RayCluster) -> None:

@@ -121,18 +121,3 @@ def test_train_judges_by_this_machine_and_needs_the_address_of_a_head(
     assert "cluster.address to HOST:PORT" in found["cluster-address"].fix
     judged = judge(loaded, AssembledTree(quickstart_workspace / "code", "quickstart"))
     assert "cluster-address" not in [one.rule for one in judged.findings]
-
-
-@pytest.mark.second
-def test_a_rehearsal_counts_what_refuses_it(quickstart_workspace: Path) -> None:
-    """A batch share is the recipe's size and a rehearsal's own; an unknown key is both's."""
-    loaded = load_recipe("quickstart", ["actor.micro_batch=3", "overrides.no.such=1"])
-    with pytest.raises(RefusedRecipe) as refused:
-        prepare(loaded, WorkspacePaths(quickstart_workspace), None, print, rehearse=True)
-    lines = str(refused.value).splitlines()
-    assert "quickstart can't be run as it is: 1 error" in lines[0]
-    assert any(
-        line.removeprefix("  why:").strip().startswith("not for the rehearsal: error[mini-batch-share] ")
-        for line in lines
-    )
-    assert any("[unknown-key]" in line and "not for" not in line for line in lines)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import threading
 from pathlib import Path
 
@@ -13,14 +12,10 @@ import pytest
 import yaml
 
 from npu_rl.common.errors import NpuRlError
-from npu_rl.recipes.judgement import trainer_probe
-from npu_rl.recipes.judgement.judge import AssembledTree, judge
-from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.training.run import begin_run, train
 from npu_rl.training.run.prepare import compose
 from npu_rl.training.run.recorded_facts import run_facts
 from npu_rl.training.run.train import RunFailed, RunStopped
-from tests import hydra_in_process
 from tests.code_trees import lay
 from tests.own_trainer import TREE, write_recipe
 from tests.training.fake_run import FakeRun
@@ -154,15 +149,3 @@ class TestATrainerWithoutHydra:
         assert "hidden-by-mask" not in file.read_text()
         assert str(file) in (written.folder / "run.sh").read_text()
         assert str(file) in written.command
-
-    def test_its_validation_gets_the_file_as_it_is(
-        self, fake: FakeRun, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(trainer_probe, "ask", hydra_in_process.ASK)
-        loaded = load_recipe(fake.recipe, ["steps=5", "trainer.validate=own.check.check"])
-        text = "def check(config):\n    raise ValueError(config['training']['train_iters'])\n"
-        lay(fake.root / "code", {"own/check.py": text})
-        code = fake.root / "code"
-        tree = AssembledTree(code, "quickstart")
-        judgement = judge(loaded, tree, find_python=lambda: sys.executable, root=fake.root)
-        assert "the trainer refuses it: 5 (own/check.py:2)" in str(judgement.errors[0])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -14,11 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.common.python_roots import INJECTED, NPU, REHEARSAL, VLLM
 from npu_rl.recipes.recipe.load_recipe import load_recipe
-from npu_rl.training.host.vllm_environment import ENVIRONMENT
 from npu_rl.training.monitor.metrics import curve, read_metrics, rewards
-from tests.support import ROOT, byte_code, index_env, require_untouched, run_cli
+from tests.support import ROOT, byte_code, index_env, run_cli
 from tests.training.processes import left_of, wait_for
 
 pytest.importorskip("torch")
@@ -282,29 +278,3 @@ def test_a_healthy_rehearsal_says_what_was_real(
     assert (ran.name, ran.data.batch, ran.steps) == ("quickstart.rehearsal", 8, 10), (
         "and not the one asked for"
     )
-
-
-def test_importing_the_stack_in_its_own_folder_leaves_nothing_there(
-    quickstart_workspace: Path, env: dict[str, str], tmp_path: Path
-) -> None:
-    """As people do to look around. Byte code is not among it: `activate` has a place for that."""
-    pytest.importorskip("msgspec")  # of the extra `rehearsal-vllm`
-    on_cpu = {
-        "PYTHONPATH": os.pathsep.join(map(str, (INJECTED, REHEARSAL, NPU, VLLM))),
-        "NPU_RL_STANDINS": "cpu",
-    }
-    look = 'import verl, megatron, vllm; print(verl.__file__, list(megatron.__path__)[0], vllm.__file__, sep="\\n")'
-    script = f"source {shlex.quote(str(quickstart_workspace))}/activate; cd $NPU_RL_WORKSPACE/code; python -c '{look}'"
-    done = subprocess.run(
-        ["bash", "-euc", script],
-        env={**env, **on_cpu, **ENVIRONMENT, "HOME": str(tmp_path), "PYTHONDONTWRITEBYTECODE": ""},
-        capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    found = done.stdout.splitlines()[-3:]
-    assert found == [
-        str(quickstart_workspace / "code" / name)
-        for name in ("verl/__init__.py", "megatron", "vllm/__init__.py")
-    ]
-    assert list((tmp_path / ".cache/npu-rl/byte-code").rglob("protocol.*.pyc"))
-    require_untouched(quickstart_workspace)

@@ -34,6 +34,14 @@ def cluster() -> Iterator[RayCluster]:
         made.stop()
 
 
+def variables_of(pid: int) -> dict[str, str]:
+    try:
+        raw = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
+    except OSError:
+        return {}
+    return dict(line.split("=", 1) for line in raw if "=" in line)
+
+
 def test_runs_that_differ_in_an_adaptation_differ_in_what_ran(
     quickstart_workspace: Path, env: dict[str, str], tmp_path: Path, cluster: RayCluster
 ) -> None:
@@ -47,6 +55,10 @@ def test_runs_that_differ_in_an_adaptation_differ_in_what_ran(
     assert nobody.returncode == 3, nobody.stderr
     assert f"No Ray head answers at {cluster.address}" in nobody.stderr and "Traceback" not in nobody.stderr
     cluster.start([tmp_path / "runs" / "first.dry-run" / "head.sh"])
+    for variables in filter(
+        None, map(variables_of, cluster.processes())
+    ):  # nothing of a run is in the cluster
+        assert not variables.keys() & {"NPU_RL_RUN", "NPU_RL_RAY", "NPU_RL_NODES", "NPU_RL_USAGE"}
     cluster.start([tmp_path / "runs" / "first.dry-run" / "run.sh"])
     words = [f"adaptations.{SLUG}=false", "env.ONLY_HERE=on$HOME"]
     done = run_cli([*train, "name=off", *words], env, tmp_path, timeout=300)
