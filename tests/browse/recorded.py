@@ -31,23 +31,18 @@ OF_AN_ATTEMPT = (
     "drift",
     "overruled",
 )
-
-
-def facts(name: str, **more: object) -> dict[str, object]:
-    return {
-        "recipe": name,
-        "recipe_files": {"bundled:quickstart.yaml": "0" * 64},
-        "recipe_digest": "1" * 64,
-        "overrides": [],
-        "steps": 4,
-        "goal": 0.8,
-        "manifest": "quickstart",
-        "tree": "a" * 40,
-        "commit": "b" * 40,
-        "workspace": "/home/you/ws",
-        "interpreter": {"path": "/usr/bin/python3", "version": "3.11.7", "packages": {"ray": "2.42.1"}},
-        **more,
-    }
+FACTS = {
+    "recipe_files": {"bundled:quickstart.yaml": "0" * 64},
+    "recipe_digest": "1" * 64,
+    "overrides": [],
+    "steps": 4,
+    "goal": 0.8,
+    "manifest": "quickstart",
+    "tree": "a" * 40,
+    "commit": "b" * 40,
+    "workspace": "/home/you/ws",
+    "interpreter": {"path": "/usr/bin/python3", "version": "3.11.7", "packages": {"ray": "2.42.1"}},
+}
 
 
 def run(
@@ -66,31 +61,27 @@ def run(
 
     outcome: None leaves the last attempt without an end, as if npu-rl had been killed.
     """
-    known = facts(name, **more)
-    of_attempt = {key: known.pop(key) for key in OF_AN_ATTEMPT if key in known}
+    known: dict[str, object] = {"recipe": name, **FACTS, **more}
+    ran = {key: known.pop(key) for key in OF_AN_ATTEMPT if key in known}
     record = RunRecord.create(root, name, known, lock=lock)
     for number, rewards in enumerate(attempts, 1):
         given = {"OMP_NUM_THREADS": "1", **(environment or {})}
         recipe = RECIPE.format(steps=4, lr=lr)
         attempt = record.begin_attempt(
-            ["python", "-m", "driver"], given, {"hostname": host}, recipe, inherited={}, details=of_attempt
+            ["driver"], given, {"hostname": host}, recipe, inherited={}, details=ran
         )
         attempt.driver_log.write_text("")
         with MetricsWriter(attempt.metrics) as writer:
             for step, reward in rewards.items():
-                data = {
-                    "critic/score/mean": reward,
-                    "timing_s/step": 2.0,
-                    "timing_s/gen": 1.5,
-                    "perf/throughput": 100,
-                }
-                writer.write(step, data, now=1000.0 * number + step)
+                data = {"critic/score/mean": reward, "timing_s/step": 2.0, "timing_s/gen": 1.5}
+                writer.write(step, {**data, "perf/throughput": 100}, now=1000.0 * number + step)
         write_json(attempt.nodes, {"nodes": [{"host": "n1"}, {"host": "n2"}]})
-        if number == len(attempts) and outcome is None:
+        if number < len(attempts):
+            attempt.end("stopped", 1)
+        elif outcome is None:
             attempt._run_lock.close()
         else:
-            last = number == len(attempts)
-            attempt.end(outcome if last and outcome else "stopped", 0 if outcome == "done" else 1)
+            attempt.end(outcome, 0 if outcome == "done" else 1)
     return record
 
 

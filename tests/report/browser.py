@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import select
@@ -68,22 +67,18 @@ class Browser:
         os.close(self._out)
         os.close(self._in)
 
-    def open(
-        self, path: Path, width: int, height: int = 900, *, dark: bool = False, scripts: bool = True
-    ) -> None:
+    def open(self, path: Path, width: int, *, dark: bool = False) -> None:
         """Load a file, and return once it has loaded and drawn."""
         self.events.clear()
-        screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 700}
+        screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 700}
         self.call("Emulation.setDeviceMetricsOverride", screen)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", {"features": [scheme]})
-        self.call("Emulation.setScriptExecutionDisabled", {"value": not scripts})
         self.call("Page.navigate", {"url": path.as_uri()})
         deadline = time.monotonic() + _TIMEOUT
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
             self._read(deadline)
-        if scripts:
-            self.ask("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
+        self.ask("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
 
     def ask(self, expression: str) -> Any:
         """Return the value of an expression in the page."""
@@ -99,15 +94,6 @@ class Browser:
         """Return every console message, log entry and uncaught error since `open`."""
         kinds = ("Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown")
         return [json.dumps(event["params"]) for event in self.events if event["method"] in kinds]
-
-    def screenshot(self, path: Path, *, whole: bool = False) -> None:
-        """Write a picture of the page."""
-        arguments = {"format": "png", "captureBeyondViewport": whole}
-        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", arguments)["data"]))
-
-    def pdf(self) -> bytes:
-        """Return the page as it is printed."""
-        return base64.b64decode(self.call("Page.printToPDF", {"printBackground": False})["data"])
 
     def call(self, method: str, arguments: dict[str, Any] | None = None) -> dict[str, Any]:
         """Call a method of the page, and return its reply."""

@@ -20,7 +20,6 @@ SIDEWAYS = """[...document.querySelectorAll("body *:not(.uplot *)")]
         && getComputedStyle(one).overflowX !== "visible")
     .map(one => one.outerHTML.slice(0, 200))"""
 WIDTH = "document.documentElement.scrollWidth"
-FRAMES = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))"
 LONG_NAME = "w" * 100
 HOSTILE_PAGE = (
     f"{HOSTILE}--><img src=http://localhost/x onerror=\"document.title = 'x'\">"
