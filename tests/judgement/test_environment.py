@@ -19,9 +19,8 @@ from npu_rl.recipes.judgement.judge import AssembledTree, Judgement, judge
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.runtime.deepscaler.score import VARIANTS
 from npu_rl.stack.manifest.load_manifest import load_manifest
-from tests.code_trees import CANN_PINS, CANN_RECIPES, R1_ZERO_PINS, lay, unpatched
+from tests.code_trees import lay
 
-ROOT = Path(__file__).parents[2] / "npu_rl"
 LISTS = {
     "vllm/envs.py": """
 import os
@@ -146,14 +145,6 @@ def test_a_name_of_the_tree_that_nothing_reads_is_advice(code: Path, name: str) 
     assert (found.rule, found.advice, found.fix) == ("environment-name", True, f"remove env.{name}")
 
 
-def test_a_name_in_any_text_of_the_tree_is_known(tmp_path: Path) -> None:
-    more = {
-        "verl/more.py": "# HCCL_EXEC_TIMOUT, as this reader spells it\n",
-        "verl/bad.py": "x = (VERL_NOBODY",
-    }
-    assert faults(lay(tmp_path / "code", LISTS, more), "HCCL_EXEC_TIMOUT=600", "VERL_NOBODY=1") == []
-
-
 def test_without_a_tree_only_what_no_tree_reads_is_judged() -> None:
     found = faults(None, "HCCL_BUFFSIZE=x", "HCCL_BUFSIZE=1", "VLLM_NOBODY=1", "NCCL_BUFFSIZE=1")
     assert [fault.name for fault in found] == ["HCCL_BUFFSIZE", "HCCL_BUFSIZE"]
@@ -168,20 +159,6 @@ def test_what_is_npu_rls_to_set(code: Path, name: str) -> None:
 
 def test_the_table_holds_what_the_reward_reads() -> None:
     assert known_variables().values["NPU_RL_DEEPSCALER_VARIANT"]["words"] == list(VARIANTS)
-
-
-def test_every_variable_of_ours_is_known() -> None:
-    """What npu-rl and its runtime read is an owned name, a switch, or in the table."""
-    files = [path for path in ROOT.rglob("*.py") if "witnesses" not in path.parts]  # they set switches
-    texts = [path.read_text() for path in files]
-    read = {
-        name
-        for text in texts
-        for name in re.findall(r"(?:environ|getenv|variable)\W+get\W+(NPU_RL_[A-Z_]+)", text)
-    }
-    read |= {name for text in texts for name in re.findall(r"environ\[.(NPU_RL_[A-Z_]+)", text)}
-    assert len(read) > 5
-    assert read - {"NPU_RL_QUOTED", "NPU_RL_SYNC_FAULT"} <= {*reserved(), *known_variables().values}
 
 
 def test_a_fault_of_the_manifest_mentions(tmp_path: Path, code: Path) -> None:
@@ -205,31 +182,6 @@ def test_a_name_may_be_overruled_by_id_where_it_is_found_and_where_not() -> None
     certain = "plan.except.environment-value=I say so"
     errors = judge(load_recipe("deepseek-r1-zero-256die", [certain, "env.HCCL_BUFFSIZE=300MB"])).errors
     assert {one.rule for one in errors} == {"environment-value", "exception-to-a-certain-rule"}
-
-
-@pytest.fixture(scope="module")
-def pinned(tmp_path_factory: pytest.TempPathFactory, upstreams: Path) -> Path:
-    """What reads variables in the flagship's tree, and verl_patches of cann-recipes."""
-    verl, (vllm, commit, _), ascend, *_ = R1_ZERO_PINS
-    patches = ("hicann+cann-recipes-train", CANN_RECIPES, "deepseek/verl_patches")
-    pins = [verl, (vllm, commit, "vllm/envs.py"), ascend, patches]
-    return unpatched(upstreams, pins, tmp_path_factory.mktemp("pinned"))
-
-
-@pytest.mark.upstreams
-@pytest.mark.parametrize(
-    ("manifest", "ascend"), [("deepseek-r1-zero", R1_ZERO_PINS[2]), ("deepseek-v3-cann", CANN_PINS[2])]
-)
-def test_the_real_trees_take_their_manifests_environment(
-    pinned: Path, upstreams: Path, tmp_path: Path, manifest: str, ascend: tuple[str, str, str]
-) -> None:
-    code = unpatched(upstreams, [ascend], tmp_path)
-    for name in ("vllm", "deepseek"):
-        (code / name).symlink_to(pinned / name)
-    (code / "patches").mkdir()
-    for path in (pinned / "deepseek").rglob("vllm_rollout_spmd.py"):  # a walk does not follow the link
-        (code / "patches" / path.name).write_bytes(path.read_bytes())
-    assert environment_faults(load_manifest(manifest).manifest.env, code) == []
 
 
 def test_the_bundled_environments_have_no_finding() -> None:

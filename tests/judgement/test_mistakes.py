@@ -223,12 +223,6 @@ def test_one_of_a_list_and_round_numbers(argument: str, meant: object) -> None:
     assert value == meant
 
 
-def test_a_path_beside_the_recipe_is_a_list_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    train = load_recipe(FLAGSHIP, ["data.train=./x.parquet"]).recipe.data.train
-    assert train == [str(tmp_path / "x.parquet")]
-
-
 def test_an_unknown_key_of_a_file_has_a_hint_too(tmp_path: Path) -> None:
     path = tmp_path / "r.yaml"
     path.write_text(f"schema: 1\nname: r\ntitle: t\nextends: {FLAGSHIP}\nrollout: {{n: 4}}\n")
@@ -263,71 +257,8 @@ def test_what_is_unusual_and_right(found: dict[str, list[Finding]], argument: st
 
 
 @pytest.mark.upstreams
-@pytest.mark.parametrize(
-    "change", ["recompute_num_layers=~", "recompute_method=~", "recompute_granularity=selective"]
-)
-def test_values_that_megatron_refuses_together(code: Path, change: str) -> None:
-    """transformer_config.py raises on them while the workers start."""
-    (found,) = [one for one in judged(code, f"{T}.{change}").findings if one.rule == "recompute-settings"]
-    assert found.certain
-    assert "megatron/core/transformer/transformer_config.py:" in found.message
-    key, value = found.fix.removeprefix("set ").partition(", or ")[0].split(" to ")
-    fixed = [f"{T}.{change}", f"{key}={value}"]
-    assert judged(code, *fixed[key in fixed[0] :]).findings == ()
-
-
-@pytest.mark.upstreams
 @pytest.mark.parametrize("name", [FLAGSHIP, f"{FLAGSHIP}-random-init"])
 def test_the_bundled_recipes_have_no_notes(code: Path, name: str) -> None:
     found = judged(code, recipe=name)
     assert [one for one in found.key_findings if one.severity is not Severity.ADVICE] == []
     assert found.unchecked == {}
-
-
-# Sizes that don't fit: argument -> the rules that it breaks, and words of one of them.
-OF_SIZES = {
-    "data.response_length=32768": (
-        ["memory-old-log-prob", "memory-reference", "memory-update", "kv-cache-room"],
-        "logits of the longest sequences 279.6 GB",
-    ),
-    "data.prompt_length=8192": (
-        ["prompt-exceeds-prefill-step", "memory-old-log-prob", "kv-cache-room", "memory-update-tight"],
-        "max_batched_tokens 1024, prompts of up to 8192 tokens",
-    ),
-    "rollout.tensor_parallel=256": (
-        ["rollout-tensor-parallel-divides-heads"],
-        "128 heads can't be split evenly 256 ways",
-    ),
-    "actor.parallel.expert=64": (["expert-parallel-divides-world"], "256 ranks can't be split evenly 512 ways"),
-    "data.batch=100": (
-        ["mini-batch-within-batch", "batch-divisible-by-rollout-dp"],
-        "1600 responses over 128 engines",
-    ),
-    "actor.mini_batch=1024": (["mini-batch-within-batch"], "mini batch of 1024"),
-    "env.VLLM_DP_SIZE=64": (["rollout-dp-size"], "64 x rollout tensor 2 = 128, of 256 dies"),
-    "actor.micro_batch=512": (
-        ["batch-divisible-by-dp", "memory-update"], "logits of the longest sequences 813.4 GB"
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.upstreams
-@pytest.mark.parametrize(("argument", "expected"), OF_SIZES.items(), ids=OF_SIZES)
-def test_sizes_that_do_not_fit(code: Path, argument: str, expected: tuple[list[str], str]) -> None:
-    rules, words = expected
-    found = judged(code, argument)
-    broken = {one.rule: one.message for one in found.findings if one.rule in rules}
-    assert any(words in message for message in broken.values()), broken
-
-
-@pytest.mark.upstreams
-def test_a_size_that_just_fits_is_noted(code: Path) -> None:
-    found = judged(code, "actor.micro_batch=4")
-    assert found.errors == () and found.findings[0].rule == "memory-update-tight"
-    assert "59.9 GB, of 64.0 GB" in found.findings[0].message
-
-
-@pytest.mark.upstreams
-def test_without_graphs_nothing_of_theirs_is_asked_for(code: Path) -> None:
-    given = [f"{GRAPHS}.enabled=false", f"{GRAPHS}.graph_batch_sizes=~", "rollout.eager=true"]
-    assert judged(code, *given).findings == ()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -143,16 +141,6 @@ def test_a_chat_template_is_its_text(code: Path, text: str, fine: bool) -> None:
     assert told == ([] if fine else ["chat-template"])
 
 
-def test_a_long_chain_of_branches_is_read(code: Path) -> None:
-    branches = "".join(f"elif x == {number}: f{number} = 1\n" for number in range(3000))
-    lay(code, {"rewards/long.py": f"x = 0\nif x == -1: pass\n{branches}"})
-    started = time.process_time()
-    assert {one.rule for one in found(code, "reward.function=rewards/long.py:nothing")} == {
-        "reward-function-name"
-    } or (definitions_in(code / "rewards/long.py") is None)
-    assert time.process_time() - started < 10  # it took minutes: each branch was walked with all after it
-
-
 def test_names_of_every_statement_of_the_module_are_defined_and_no_others(tmp_path: Path) -> None:
     path = tmp_path / "score.py"
     path.write_text(
@@ -165,9 +153,3 @@ def test_names_of_every_statement_of_the_module_are_defined_and_no_others(tmp_pa
     assert defined is not None
     assert defined.names == {*"abcdefghij", "in_match", "twice"}
     assert set(defined.callables) == {"in_match", "twice"} and not defined.may_define_more
-
-
-def test_a_pipe_is_not_opened(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "score.py")
-    (one,) = found(None, f"reward.function={tmp_path}/score.py")
-    assert one.rule == "reward-function-file"

@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.recipes.judgement.judge import AssembledTree, Judgement, judge
-from npu_rl.recipes.judgement.plan_report import plan_json, plan_text
 from npu_rl.recipes.recipe.load_recipe import load_recipe
-from npu_rl.recipes.sizing.machine import Machine
 from tests.code_trees import lay
 from tests.own_trainer import TREE, write_recipe
 
@@ -153,18 +151,3 @@ def test_without_a_workspace_the_recipe_alone_is_judged(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert judged(None, "rl.nothing=1").findings == ()
-
-
-def test_plan_says_what_is_not_counted_and_why(code: Path) -> None:
-    recipe = load_recipe(str(write_recipe(code.parent)))
-    judgement = judge(recipe, AssembledTree(code, "quickstart"), Machine(disk=120 * 10**9))
-    text = plan_text(judgement, None)
-    assert "cpu, 1 x 2 = 2 dies" in text
-    assert "Layout, memory, disk and tokens: not counted, the trainer's keys are its own." in text
-    assert "Checkpoints: every 2 steps; 120.0 GB of disk are free." in text
-    assert text.startswith("own: no error; whether it fits is not counted.\n")
-    shown = plan_json(judgement, 1e9)
-    assert shown["uncounted"] == "the trainer's keys are its own"
-    assert (shown["memory"], shown["layout"], shown["rules"]) == (None, [], {"held": [], "skipped": {}})
-    refused = plan_text(judged(code, "rl.nothing=1"), None)
-    assert refused.endswith("own can't be run as it is: 1 error (unknown-key)\n")

@@ -64,19 +64,6 @@ def test_on_the_platform_of_vllm_ascend(patched_tree: Path) -> None:
     ]
 
 
-def test_copies_that_are_not_the_world_are_refused(patched_tree: Path) -> None:
-    ranks, _ = copies(patched_tree, world=2, tensor=1, VLLM_DP_SIZE="3")
-    assert [found["error"] for found in ranks] == [ranks[0]["error"]] * 2
-    assert ranks[0]["error"].startswith("ValueError: VLLM_DP_SIZE=3 replicas x tensor parallel 1 are 3 dies")
-    assert "Set VLLM_DP_SIZE=2" in ranks[0]["error"]
-
-
-def test_one_copy_needs_no_group(patched_tree: Path, tmp_path: Path) -> None:
-    ranks, _ = copies(patched_tree, world=2, tensor=2, usage=tmp_path / "usage", VLLM_DP_SIZE="1")
-    assert [(found["size"], found["tensor"], found["expert"]) for found in ranks] == [(1, [0, 1], [0, 1])] * 2
-    assert used(tmp_path / "usage", SLUG) == 0
-
-
 def test_256_dies_are_one_expert_group(patched_tree: Path) -> None:
     """The flagship's rollout as every one of its ranks: TP2 x DP128 = EP256, asked for in the same order by all."""
     found = run(

@@ -9,7 +9,6 @@ import pytest
 from npu_rl.common.bundled import bundled_recipes
 from npu_rl.recipes.judgement.judge import judge
 from npu_rl.recipes.judgement.plan_report import plan_text
-from npu_rl.recipes.plan.plan import plan_of
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 
 # As published: not all sequences fit at their full length, and the longest ones make an update tight.
@@ -44,15 +43,3 @@ def test_a_bundled_recipe_fits(name: str) -> None:
         return
     assert {found.rule for found in judgement.findings} <= ADVICE.get(name, {"kv-cache-room-tight"})
     assert re.match(rf"fits(:| unless)|{name} fits\.", plan_text(judgement, None))
-
-
-@pytest.mark.parametrize(
-    ("slug", "rules"),
-    [
-        ("chunked-prefill-check", ["prefill-budget"]),
-        ("rollout-offload", ["sleep-mode-expandable-segments"]),
-    ],
-)
-def test_the_flagship_does_not_fit_without_an_adaptation(slug: str, rules: list[str]) -> None:
-    made = plan_of(load_recipe("deepseek-r1-zero-256die", [f"adaptations.{slug}=false"]))
-    assert [found.id for found in made.rules if found.refuses] == rules

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
@@ -14,13 +13,12 @@ from hypothesis import strategies as st
 
 from npu_rl.common.yaml_documents.finding import Severity
 from npu_rl.recipes.memory.memory_parts import Part
-from npu_rl.recipes.plan.disk_and_tokens import Disk, disk_of
-from npu_rl.recipes.sizing.model_config import LatentAttention, ModelConfig, known_shapes, read_shape
+from npu_rl.recipes.plan.disk_and_tokens import disk_of
+from npu_rl.recipes.sizing.model_config import LatentAttention, ModelConfig, known_shapes
 from npu_rl.recipes.sizing.weight_sizes import (
     cache_per_token,
     count_parameters,
     layer,
-    rollout_share,
     routing_biases,
     stage,
     stage_ranges,
@@ -30,30 +28,6 @@ from tests.plan.helpers import plan
 from tests.support import present
 
 V3, DENSE = known_shapes("published")["deepseek-v3"], ModelConfig(2, 64, 8, 8, 16, 128, 256, 512)
-CONFIG = {
-    "model_type": "deepseek_v3",
-    "num_hidden_layers": 61,
-    "hidden_size": 7168,
-    "num_attention_heads": 128,
-    "num_key_value_heads": 128,
-    "intermediate_size": 18432,
-    "moe_intermediate_size": 2048,
-    "vocab_size": 129280,
-    "max_position_embeddings": 163840,
-    "rope_scaling": {"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096},
-    "q_lora_rank": 1536,
-    "kv_lora_rank": 512,
-    "qk_nope_head_dim": 128,
-    "qk_rope_head_dim": 64,
-    "v_head_dim": 128,
-    "n_routed_experts": 256,
-    "n_shared_experts": 1,
-    "num_experts_per_tok": 8,
-    "n_group": 8,
-    "topk_group": 4,
-    "first_k_dense_replace": 3,
-    "tie_word_embeddings": False,
-}
 
 
 def test_the_published_total() -> None:
@@ -72,13 +46,6 @@ def test_a_layer_of_one_die() -> None:
         "attention": 187_105_280,
         "router": 1_835_008,
     }
-
-
-def test_four_tensor_ranks_that_extend_to_the_experts() -> None:
-    """The other published layout, TP4 PP8 EP32: 423.3 M a layer, 6.8 GB for eight in bf16."""
-    count = sum(layer(V3, 10, training_share(4, 32, 1)).values())
-    whole_there = 7168 * (1536 + 576) * 3 // 4  # Megatron-core 0.8 keeps the down-projections whole
-    assert (count + whole_there) / 1e6 == pytest.approx(423.3, abs=0.1)
 
 
 def test_the_stages_of_256_dies() -> None:
@@ -112,37 +79,12 @@ def test_disk_and_loading() -> None:
     assert most == loading.by_die / 10e9 > least
 
 
-def test_the_disk_of_a_model_that_is_not_published_in_fp8() -> None:
-    assert disk_of(DENSE) == Disk(None, 2 * (n := sum(count_parameters(DENSE).values())), 2 * n, 14 * n)
-
-
-def test_tokens_of_a_step() -> None:
-    tokens = present(plan().tokens)
-    assert (tokens.sequences, tokens.longest, tokens.per_engine) == (8192, 8192 * 4096, 64 * 4096)
-    assert plan("data.batch=~").tokens is None
-
-
-def test_a_config_says_the_same_as_the_name(tmp_path: Path) -> None:
-    assert read_shape(CONFIG) == V3
-    (tmp_path / "config.json").write_text(json.dumps({**CONFIG, "num_hidden_layers": 62}))
-    # it goes before the architecture's name
-    assert present(plan(f"model.path={tmp_path}").facts.shape).layers == 62
-
-
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"num_hidden_layers": "x"}', "\xff"])
 def test_a_config_that_is_none_is_an_error(tmp_path: Path, content: str) -> None:
     (tmp_path / "config.json").write_text(content, encoding="latin-1")
     (found,) = [one for one in plan(f"model.path={tmp_path}").findings() if one.path[0] == "model"]
     assert (found.rule, found.severity, found.key) == ("model-config", Severity.ERROR, "model.path")
     assert str(tmp_path / "config.json") in found.message
-
-
-def test_a_model_nothing_says_anything_about() -> None:
-    made = plan("model.architecture=~")
-    (found,) = [one for one in made.findings() if one.rule == "model-size-unknown"]
-    assert (found.severity, found.key) == (Severity.ADVICE, "model.path")
-    assert "set model.architecture" in found.fix
-    assert made.memory is None and made.disk is None
 
 
 @given(
@@ -163,9 +105,3 @@ def test_stages_and_shares_add_up(tensor: int, expert: int, dense: int, cuts: li
     for name, count in all_of_it.items():
         by = {"norms": 1, "router": 1, "experts": tensor * expert}.get(name, tensor)
         assert mine[name] * by == count
-
-
-def test_an_engine_without_expert_parallel_divides_each_expert() -> None:
-    divided, whole = (layer(V3, 10, rollout_share(2, experts)) for experts in (1, 256))
-    assert sum(divided.values()) > sum(whole.values())
-    assert divided["experts"] == 256 * 3 * 7168 * 2048 // 2

@@ -50,23 +50,6 @@ def test_the_tree_decides(tmp_path: Path) -> None:
     assert not swapped(R1_ZERO, *changes) and swapped(R1_ZERO, *changes, code=upstream)
 
 
-def test_canns_scheduler_drops_what_is_preempted(tmp_path: Path) -> None:
-    """verl_patches turn it on, whatever the recipe says; rollout.max_sequences is not read there."""
-    share = "rollout.memory_share=0.7"
-    tight = broken(CANN, share, "adaptations.kv-cache-room=false")["kv-cache-room"]
-    assert "which then drops it (vllm_ascend/core/scheduler.py" in tight.figures
-    for change, figures in (
-        ("rollout.max_sequences=8", "for 64 sequences of 4096"),
-        ("rollout.max_batched_tokens=4096", "preempted and computed again"),
-    ):
-        waits = broken(CANN, share, change)["kv-cache-room"]
-        assert waits.advice and figures in waits.figures and "or wait for room" in waits.figures
-    name, small = "prompt-exceeds-prefill-step", "rollout.max_batched_tokens=512"
-    assert broken(CANN, small)[name].fix == "set rollout.max_batched_tokens to 1024 or more"
-    other = lay(tmp_path, {"vllm_ascend/core/scheduler.py": "FINISHED_IGNORED\n"})
-    assert name not in broken(CANN, small, code=other)
-
-
 ROLLOUT = "verl/workers/rollout/vllm_rollout/vllm_rollout_spmd.py"
 RUNNER, CONFIG = "vllm_ascend/worker/model_runner_v1.py", "vllm_ascend/ascend_config.py"
 AWAKE, EAGER = "rollout.free_cache=false", "rollout.eager=false"

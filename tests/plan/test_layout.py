@@ -7,7 +7,7 @@ import pytest
 from npu_rl.recipes.plan.layout_drawing import draw_layout
 from npu_rl.recipes.sizing.parallelism import ModelDivisors, Parallelism, RolloutSizes, TrainSizes, layout_of
 from npu_rl.recipes.sizing.process_groups import rollout_members, train_groups, train_members
-from tests.plan.helpers import loaded, plan, refused
+from tests.plan.helpers import loaded, plan
 
 MODEL = ModelDivisors(layers=61, heads=128, kv_heads=128, experts=256, latent_attention=True)
 DRAWN = """\
@@ -42,21 +42,6 @@ def test_256_dies_drawn() -> None:
     assert "\n".join(draw_layout(made.facts, made.memory)) == DRAWN
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        ("actor.parallel.tensor=4", "actor.parallel.expert=8", "actor.parallel.expert_tensor=4"),
-        ("cluster.nodes=128", "cluster.dies=16", "actor.parallel.expert=256", "env.VLLM_DP_SIZE=128"),
-        ("actor.parallel.context=2", "rollout.tensor_parallel=16", "env.VLLM_DP_SIZE=16"),
-    ],
-)
-def test_no_line_is_over_80_columns(changes: tuple[str, ...]) -> None:
-    made = plan(*changes)
-    lines = draw_layout(made.facts, made.memory)
-    assert len(lines) > 20
-    assert max(map(len, lines)) <= 78
-
-
 def test_the_groups_of_256_dies() -> None:
     """Rank 0's as Megatron-core 0.12.1 formed them on a fake process group of 256; the engine's as vLLM 0.9.1 did."""
     found = train_members(layout_of(loaded()))
@@ -85,12 +70,6 @@ def test_every_rank_is_in_one_group_of_each_kind(train: TrainSizes) -> None:
         assert {len(group) for group in groups} == {sizes[name]}
 
 
-def test_several_engines_side_by_side() -> None:
-    found = rollout_members(RolloutSizes(2, 2), 8)
-    assert found["data"] == [(0, 2), (1, 3), (4, 6), (5, 7)]
-    assert found["expert"] == [(0, 1, 2, 3), (4, 5, 6, 7)]
-
-
 def transformer(**given: object) -> list[str]:
     """The three keys about stages, said otherwise or removed."""
     names = ("num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage")
@@ -111,14 +90,3 @@ def transformer(**given: object) -> list[str]:
 )
 def test_the_layers_of_stages(given: dict[str, object], layers: tuple[int, ...]) -> None:
     assert layout_of(loaded(*transformer(**given))).model.stage_layers == layers
-
-
-def test_two_stages_given_both() -> None:
-    changes = ["actor.parallel.pipeline=2", *transformer(first=30, last=31)]
-    assert layout_of(loaded(*changes)).model.stage_layers == (30, 31)
-
-
-def test_overrides_count_too() -> None:
-    made = plan("overrides.actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2")
-    assert made.facts.sizes.train.tensor == 2
-    assert "mla-tensor-parallel" in refused(made)

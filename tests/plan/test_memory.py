@@ -86,12 +86,6 @@ def test_logits_of_the_log_probs(name: PhaseName, key: str, each: int, micro: in
     assert found.stage == 7
 
 
-def test_a_micro_batch_is_no_larger_than_what_a_replica_gets() -> None:
-    """8192 responses over 32 replicas."""
-    most = phase(memory("reference.micro_batch=256"), PhaseName.REFERENCE, 7)
-    assert phase(memory("reference.micro_batch=4000"), PhaseName.REFERENCE, 7) == most
-
-
 def test_the_update() -> None:
     made = memory()
     found, one = phase(made, PhaseName.UPDATE, 7), made.stages[7]
@@ -133,20 +127,6 @@ def test_recomputation_is_read_as_configured() -> None:
     assert activations(some, f"{T}.recompute_modules=[moe]") < off / 2
 
 
-def test_tensor_ranks_that_extend_to_the_experts_see_their_own_tokens_only() -> None:
-    """MindSpeed's moe_tp_extend_ep: no gathering of the tokens of four tensor ranks for a quarter of an expert."""
-    sizes = ["actor.parallel.tensor=4", "actor.parallel.expert=8", "actor.parallel.expert_tensor=4"]
-    sizes.append(f"{T}.recompute_granularity=~")
-    assert activations(*sizes, f"{T}.moe_tp_extend_ep=true") < 0.6 * activations(*sizes)
-
-
-def test_no_more_micro_batches_are_in_flight_than_there_are() -> None:
-    """A mini batch of 32 prompts x 16 over 32 replicas is 16 sequences: one micro batch of 16."""
-    batch = ("data.batch=32", "actor.mini_batch=32")
-    each, whole = (activations(*batch, f"actor.micro_batch={size}", stage=0) for size in (1, 16))
-    assert whole < 16 * each
-
-
 def test_what_is_not_freed_stays_on_the_die() -> None:
     made = memory("rollout.free_cache=false", "offload=~", f"{T}.swap_optimizer=false")
     update, generate = phase(made, PhaseName.UPDATE), phase(made, PhaseName.GENERATE)
@@ -178,12 +158,6 @@ def test_a_host() -> None:
     assert host[Part.PINNED_COPIES] == 16 * (stage.weights + experts)
 
 
-def test_a_node_with_dies_of_two_stages_counts_both() -> None:
-    made = memory("cluster.nodes=4", "cluster.dies=64")
-    expected = [32 * sum(made.stages[i].weights for i in pair) for pair in ((0, 1), (2, 3), (4, 5), (6, 7))]
-    assert made.host[Part.ACTOR_WEIGHTS] in expected
-
-
 def test_the_trainers_other_switches() -> None:
     part = "overrides.actor_rollout_ref.actor.megatron"
     whole = memory(f"{part}.use_distributed_optimizer=false").stages[1]
@@ -194,11 +168,6 @@ def test_the_trainers_other_switches() -> None:
     assert all(Part.LOGITS not in found.parts for found in fused.phases)
 
 
-def test_old_log_probs_that_are_not_computed() -> None:
-    made = memory("overrides.actor_rollout_ref.actor.recompute_old_log_prob=false")
-    assert made.worst(PhaseName.OLD_LOG_PROB) is None
-
-
 def test_what_is_not_set_is_named() -> None:
     made = memory("rollout.log_prob_micro_batch=~", "reference=~")
     assert made.worst(PhaseName.OLD_LOG_PROB) is None
@@ -207,16 +176,6 @@ def test_what_is_not_set_is_named() -> None:
         "reference log-probs: reference.micro_batch is not set",
     )
     assert memory("actor.kl_loss.use=false", "reference=~").missing == ()
-
-
-def test_a_stage_without_layers_has_the_embedding_alone() -> None:
-    changes = ["actor.parallel.pipeline=2", f"{T}.num_layers_in_first_pipeline_stage=~"]
-    changes += [f"{T}.num_layers_in_last_pipeline_stage=~", f"{T}.pipeline_num_transformer_layers=[[0],[61]]"]
-    made = memory(*changes)
-    assert phase(made, PhaseName.UPDATE, 0).parts[Part.ACTOR_WEIGHTS] == 2 * WORDS * HIDDEN
-    assert dict(made.stages[0].counts) == {"embedding": WORDS * HIDDEN}
-    last = made.stages[1].counts
-    assert (last["embedding"], last["head"]) == (0, WORDS * HIDDEN)
 
 
 def fsdp(*changes: str, model: str = "qwen3-8b") -> Memory:
@@ -261,13 +220,6 @@ def test_the_moments_of_fsdp() -> None:
     words = 151_936 * 4096
     assert first == 8 * 2 * words
     assert 8 * words <= second < first
-
-
-@pytest.mark.parametrize("changes", [["cluster.dies=1"], ["rollout.engine=hf"]])
-def test_other_places(changes: list[str]) -> None:
-    made = fsdp(*changes, model="qwen2.5-0.5b")
-    assert phase(made, PhaseName.UPDATE).total > 0
-    assert (made.engine is None) is ("rollout.engine=hf" in changes)
 
 
 def test_sequence_parallel_ranks_divide_the_tokens() -> None:
@@ -316,20 +268,3 @@ def test_groups_of_experts() -> None:
     assert "expert_data" in two[0] and "expert" in two[1]
     dense = groups("deepseek-r1-zero-256die", "actor.parallel.expert=1", "model.architecture=qwen3-32b")
     assert not [name for name in chain(*dense) if "expert" in name or "mc2" in name]
-
-
-def test_both_rules_count_the_same_groups() -> None:
-    """The KV cache gives way to the early ones; the others exceed the share while the engine generates."""
-    made = present(plan(recipe="deepseek-v3-cann-256die").memory)
-    early, late = groups("deepseek-v3-cann-256die")
-    engine = present(made.engine)
-    assert engine.profiled[Part.HCCL] == len(early) * HCCL
-    assert engine.outside[Part.HCCL] == len(late) * HCCL
-    assert phase(made, PhaseName.GENERATE).parts[Part.HCCL] == len(early + late) * HCCL
-
-
-def test_fsdps_groups() -> None:
-    """sync_module_states broadcasts over both dimensions; FSDP2 loads over all ranks."""
-    recipe, parts = "verl-npu-dapo-qwen25-32b-4k", "actor.parallel.shard=4"
-    assert {"ddp", "fsdp"} <= set(groups(recipe, parts, "actor.strategy=fsdp")[0])
-    assert {"ddp", "fsdp"} <= set(groups(recipe, parts, "actor.strategy=fsdp2")[1])

@@ -70,20 +70,3 @@ def test_a_reference_that_alone_is_not_packed_needs_its_own(
     alone = (*TOKENS, PACKED_LOG_PROB, *own)
     assert (MISSING in broken(script(code, *alone))) is missing
     assert MISSING not in broken(script(lay(tmp_path / "older", SERVERS), *alone))
-
-
-@pytest.mark.parametrize(
-    ("recipe_key", "trainer_key"),
-    [
-        ("actor.micro_batch", "actor.ppo_micro_batch_size"),
-        ("rollout.log_prob_micro_batch", "rollout.log_prob_micro_batch_size"),
-    ],
-)
-def test_a_size_for_all_dies_is_none_for_the_engine(
-    tmp_path: Path, code: Path, recipe_key: str, trainer_key: str
-) -> None:
-    """verl's validation asks for either of the two keys, and its engine reads one."""
-    key = f"overrides.actor_rollout_ref.{trainer_key}"
-    total = (f"{recipe_key}=~", f"{key}_per_gpu=null", f"{key}=16")
-    assert rule(script(code, *total), MISSING).fix == f"set {recipe_key} in place of {key}"
-    assert MISSING not in broken(script(lay(tmp_path / "older", SERVERS), *total))

@@ -14,7 +14,6 @@ from npu_rl.recipes.sizing.model_config import known_shapes, read_shape, shape_o
 from npu_rl.recipes.sizing.weight_sizes import (
     ATTENTION,
     EMBEDDING,
-    EXPERTS,
     count_parameters,
     layer,
     rollout_share,
@@ -43,25 +42,13 @@ def test_the_published_total(name: str) -> None:
     assert sum(count_parameters(read_shape(config(name))).values()) == PUBLISHED[name]
 
 
-# In 10^9, as the models' names and pages round it.
-ACTIVE = {"qwen3-30b-a3b": 3.3, "qwen3-235b-a22b": 22}
-
-
-@pytest.mark.parametrize("name", sorted(known_shapes("published").keys() - {"deepseek-v3"}))
+@pytest.mark.parametrize("name", sorted(known_shapes("published")))
 def test_a_size_that_a_recipe_can_name_is_that_of_its_config(name: str) -> None:
     """But for the positions of Qwen3-30B-A3B, whose file here is that of July 2025."""
     positions = known_shapes("published")[name].positions
     assert read_shape(config(name, max_position_embeddings=positions)) == known_shapes("published")[name]
     assert known_shapes("published")[name].kind == config(name)["model_type"]
     assert name in str(Model.model_fields["architecture"].annotation)
-
-
-@pytest.mark.parametrize("name", ACTIVE)
-def test_the_parameters_of_a_token(name: str) -> None:
-    shape = known_shapes("published")[name]
-    counts = count_parameters(shape)
-    idle = counts[EXPERTS] * (shape.experts - shape.experts_per_token) // shape.experts
-    assert int((sum(counts.values()) - idle) / 1e8) / 10 == pytest.approx(ACTIVE[name], rel=0.01)
 
 
 CHANGED = [
@@ -112,15 +99,6 @@ def test_an_engine_with_more_ranks_than_key_value_heads() -> None:
     assert mine[ATTENTION] == queries + head
     padded = read_shape(config("qwen3-30b-a3b", vocab_size=151_937))
     assert stage(padded, range(48), rollout_share(8, 1))[EMBEDDING] == 152_000 * 2048 // 8
-
-
-@pytest.mark.parametrize("named", [{"a": 1}, "text", 7, [[0]], ["0"]])
-def test_layers_that_are_none(named: Any) -> None:
-    try:
-        shape = read_shape(config("qwen3-30b-a3b", mlp_only_layers=named))
-    except TypeError:
-        return
-    assert sum(map(shape.is_dense, range(48))) == 0
 
 
 @pytest.mark.parametrize("factor", [float("inf"), float("nan"), -1e300])

@@ -6,14 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.recipes.judgement.judge import judge
 from npu_rl.recipes.memory.memory_by_phase import PhaseName
-from npu_rl.recipes.plan.plan import plan_of
-from npu_rl.recipes.recipe.load_recipe import load_recipe
 from tests.code_trees import lay
 from tests.plan.helpers import broken, model, plan, refused, rule, skipped
 from tests.plan.test_rules import tree_of
-from tests.plan.test_server_rollout import ACTOR, LIMIT, LOOPS, PACKED, ROLLOUT, SERVERS, script
+from tests.plan.test_server_rollout import ACTOR, LOOPS, ROLLOUT, SERVERS, script
 from tests.support import present
 
 SERVER = "verl/workers/rollout/vllm_rollout/vllm_async_server.py"
@@ -35,7 +32,6 @@ CALLS_VLLM = {
     "vllm_ascend/device_allocator/camem.py": '"Expandable segments are not compatible with memory pool. "\n',
 }
 AWAKE = "rollout.free_cache=false"
-EXPANDABLE = "env.PYTORCH_NPU_ALLOC_CONF=expandable_segments"
 
 
 def test_experts_are_turned_back_where_verl_does_it(tmp_path: Path) -> None:
@@ -45,11 +41,6 @@ def test_experts_are_turned_back_where_verl_does_it(tmp_path: Path) -> None:
     newer = tree_of(tmp_path / "b", SERVERS, without=frozenset({"verl/utils/vllm/npu_vllm_patch.py"}))
     lay(newer, {"verl/utils/vllm/npu_vllm_patch.py": "_patch_legacy_fused_moe_weight_loader(FusedMoE)\n"})
     assert name in skipped(script(newer, AWAKE))
-
-
-def test_a_server_without_sleep_mode_may_have_expandable_segments(tmp_path: Path) -> None:
-    made = script(lay(tmp_path, CALLS_VLLM), f"{EXPANDABLE}:True", f"{ROLLOUT}enable_sleep_mode=false")
-    assert "sleep-mode-expandable-segments" not in refused(made)
 
 
 MOE = "qwen3-30b-a3b"
@@ -91,18 +82,6 @@ def test_prompts_are_cut_at_their_left_whatever_the_recipe_says(
     older = broken(script(lay(tmp_path / "older", SERVERS), *changes)).get(name)
     assert (older is None) is (dropped or truncation != "error")
     assert older is None or "ends the run" in older.figures
-
-
-@pytest.mark.parametrize("padded", [True, False])
-def test_a_limit_of_tokens_is_certain_to_end_a_run_only_where_sequences_are_padded(
-    tmp_path: Path, padded: bool
-) -> None:
-    """Without padding it is compared with the longest sequence that there is."""
-    text = "max_token_len must be greater than the sequence length\n"
-    effective = {"verl/utils/seqlen_balancing.py": f"max_seq_len = max(seq_len_effective)\n{text}"}
-    made = script(lay(tmp_path, SERVERS, LIMIT if padded else effective), *PACKED)
-    found = rule(made, "token-limit-holds-a-sequence")
-    assert found.certain is padded
 
 
 PACKAGE = {**BRIDGED, "verl/models/mcore/bridge.py": "from megatron.bridge import AutoBridge\n"}
@@ -150,16 +129,6 @@ def test_a_bridge_takes_the_models_file_as_it_was_published(tmp_path: Path) -> N
     assert refuses not in broken(script(newer, ascend))
 
 
-@pytest.mark.parametrize(("relation", "ok"), [("or divisor of", {8, 2}), ("of", {2})])
-def test_tensor_ranks_may_share_a_kv_head(tmp_path: Path, relation: str, ok: set[int]) -> None:
-    """From Megatron-core 0.16 on (f7dfb99795). The model has 4 KV heads."""
-    raised = f'f"num_query_groups ({{self.num_query_groups}}) must be a multiple {relation} "\n'
-    code = lay(tmp_path, SERVERS, {"megatron/core/transformer/transformer_config.py": raised})
-    made = {size: script(code, f"actor.parallel.tensor={size}") for size in (8, 2, 3)}
-    name = "tensor-parallel-divides-kv-heads"
-    assert {size for size, one in made.items() if name not in broken(one)} == ok
-
-
 GROUPS = ("actor.transformer.moe_router_num_groups=~", "actor.transformer.moe_router_group_topk=~")
 
 
@@ -174,13 +143,6 @@ def test_mbridges_own_patch_gives_the_router_its_groups(tmp_path: Path, patched:
     changes = (*GROUPS, f"adaptations.router-groups={str(patched).lower()}")
     made = plan(*changes, recipe="today-dapo-deepseek-v3", code=lay(tmp_path, tree))
     assert ("router-groups" in broken(made)) is not patched
-
-
-def test_a_verl_that_reads_the_models_groups(tmp_path: Path) -> None:
-    code = tree_of(tmp_path, without=frozenset({ENGINE}))
-    converter = code / CONVERTER
-    converter.write_text(f"{converter.read_text()}moe_router_num_groups=hf_config.n_group\n")
-    assert skipped(plan(*GROUPS, code=code))["router-groups"].startswith("this tree has 'moe_router")
 
 
 @pytest.mark.parametrize("name", ["today-dapo-deepseek-v3", "today-grpo-moonlight-16b"])
@@ -202,24 +164,6 @@ def test_biases_that_a_bfloat16_counter_would_move_stay(tmp_path: Path, name: st
     )
     other = plan(f"{key}=~", recipe=name, code=lay(tmp_path / "other", BRIDGED))
     assert skipped(other)[rule_name].startswith("not in this tree: mbridge/")
-
-
-def test_a_batch_read_at_once_is_not_what_the_newer_trainer_trains_on(tmp_path: Path) -> None:
-    reads = {"verl/trainer/ppo/ray_trainer.py": 'self.config.data.get("gen_batch_size"\n'}
-    code = lay(tmp_path, SERVERS, reads)
-    name, read = "generated-batch-is-trained", "overrides.data.gen_batch_size=8"
-    older, newer = script(code, read), script(code, read, "overrides.trainer.use_v1=true")
-    assert name in broken(older) and older.facts.generated == 8 * 4
-    assert name not in broken(newer) and newer.facts.generated == 4 * 4
-
-
-@pytest.mark.parametrize("responses", [0, -4])
-def test_a_step_without_responses_is_one_error(responses: int) -> None:
-    """Without a share of a replica, a micro batch counted as large as its limit, which needs 72 GB."""
-    recipe = load_recipe("today-gspo-qwen3-30b", [f"{ROLLOUT}n={responses}"])
-    assert ("responses-per-prompt", True) in [(one.rule, one.certain) for one in judge(recipe).errors]
-    assert "memory-update" in refused(plan_of(recipe)) or responses
-    assert judge(load_recipe("today-gspo-qwen3-30b", [f"{ROLLOUT}n=1"])).errors == ()
 
 
 OWN, BRIDGE = (f"{ACTOR}megatron.{name}" for name in ("sequence_parallel", "vanilla_mbridge"))

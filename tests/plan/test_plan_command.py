@@ -30,19 +30,6 @@ def test_flagship_recipe_fits_and_shows_its_layout(tmp_path: Path) -> None:
     assert max(map(len, short.splitlines())) <= 100
 
 
-def test_all_lists_the_rules_that_hold_and_those_that_do_not_apply(tmp_path: Path) -> None:
-    changes = ["manifest=deepseek-v3-cann", "actor.transformer.moe_router_group_topk=8"]
-    folded = run_here(["plan", RECIPE, *changes], clean_env(tmp_path), tmp_path).stdout
-    assert "router-groups" not in folded
-    listed = run_here(["plan", RECIPE, *changes, "--all"], clean_env(tmp_path), tmp_path).stdout
-    assert re.search(r"\n  .*\bpipeline-layers,", listed)
-    assert re.search(r"\n  router-groups: does not apply, mbridge/\S+ was read at v0.15.1, which the", listed)
-    shown = run_here(["plan", RECIPE, *changes, "--json"], clean_env(tmp_path), tmp_path).stdout
-    skipped = json.loads(shown)["rules"]["skipped"]
-    assert "pipeline-layers" in json.loads(shown)["rules"]["held"]
-    assert all(f"\n  {name}: does not apply, {why}\n" in listed for name, why in skipped.items())
-
-
 def test_recipe_that_does_not_fit_names_the_rules_it_breaks(tmp_path: Path) -> None:
     measured = ["plan", "today-gspo-qwen3-30b", "cluster.die_memory_gb=24"]
     shown = run_here(measured, clean_env(tmp_path), tmp_path)
@@ -65,14 +52,3 @@ def test_json_has_the_figures_of_the_plan(tmp_path: Path) -> None:
     assert made["loading"]["seconds"][0] == pytest.approx(268.4, abs=0.1)
     assert made["disk"]["bf16"] == 2 * 671_026_404_352 + 4 * 58 * 256
     assert made["tokens"]["longest"] == 33_554_432
-
-
-def test_the_memory_of_a_die_is_the_recipes(tmp_path: Path) -> None:
-    """check, plan and train judge by it."""
-    env, small = clean_env(tmp_path), "cluster.die_memory_gb=32"
-    checked = run_here(["recipes", "check", RECIPE, small, "--json"], env, tmp_path)
-    planned = run_here(["plan", RECIPE, small, "--json"], env, tmp_path)
-    found = json.loads(checked.stdout)["findings"]
-    assert json.loads(planned.stdout)["findings"] == found
-    assert json.loads(planned.stdout)["die_memory"] == 32 * 10**9
-    assert any(one["rule"].startswith("memory-") and "of 32.0 GB" in one["message"] for one in found)

@@ -12,7 +12,7 @@ from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.recipes.trainer_code.compose_config import compose_config
 from npu_rl.recipes.trainer_code.config_location import ConfigLocation
 from tests.code_trees import R1_ZERO_PINS, lay, unpatched, unpatched_cann
-from tests.plan.helpers import HERE, broken, refused, rule, skipped
+from tests.plan.helpers import HERE, broken, rule, skipped
 
 R1_ASCEND, CANN = (str(HERE / "published" / f"{name}.yaml") for name in ("r1-ascend", "cann-recipes-train"))
 GEMM = "plan.except.moe-grouped-gemm=our image has megatron.training"
@@ -52,12 +52,6 @@ CANN_TREE = {
 }
 # What upstream's own code computes wrongly, as it is without a patch.
 FAULTS = {"known-fault"}
-# Each of these rules refused the published values, and none of them is about this tree.
-NOT_OF_CANN = {
-    "prefill-budget": "is replaced at run time by verl_patches/workers/spmd.py:5",
-    "sleep-mode-expandable-segments": "is replaced at run time by verl_patches/workers/spmd.py:5",
-    "mla-graph-needs-torchair": "this tree has 'additional_config=' (verl_patches/workers/spmd.py:4)",
-}
 
 
 def cann(code: Path, *changes: str) -> Plan:
@@ -65,16 +59,6 @@ def cann(code: Path, *changes: str) -> Plan:
         code, ConfigLocation("verl.trainer.main_ppo_npu", "ppo_mindspeed_trainer", "verl/trainer/config")
     )
     return plan_of(load_recipe(CANN, changes), code, None, tree)
-
-
-def test_rules_of_other_pins_step_aside(tmp_path: Path) -> None:
-    made = cann(
-        lay(tmp_path, CANN_TREE), "actor.parallel.context=1", "adaptations.chunked-prefill-check=false"
-    )
-    assert {name: why in skipped(made)[name] for name, why in NOT_OF_CANN.items()} == dict.fromkeys(
-        NOT_OF_CANN, True
-    )
-    assert [name for name in refused(made) if not name.startswith("memory-")] == []
 
 
 def test_its_layers_and_its_swapped_optimizer_are_read(tmp_path: Path) -> None:
@@ -91,34 +75,12 @@ def test_its_layers_and_its_swapped_optimizer_are_read(tmp_path: Path) -> None:
     assert sixty.fix.startswith(f"set {key}")
 
 
-def test_another_trainer_does_not_read_them(tmp_path: Path) -> None:
-    made = cann(lay(tmp_path, CANN_TREE, {INITIALIZES: "pass\n"}))
-    assert made.facts.transformer("swap_optimizer") is None
-    assert "pipeline-layers" in broken(made)
-
-
-def test_recomputation_is_read_where_that_trainer_has_it(tmp_path: Path) -> None:
-    code = lay(tmp_path, CANN_TREE)
-    key = "overrides.actor_rollout_ref.model.enable_gradient_checkpointing"
-    assert cann(code).facts.transformer("recompute_granularity") is None
-    assert cann(code, f"{key}=true").facts.transformer("recompute_granularity") == "full"
-
-
 def test_its_tensor_ranks_divide_whole_experts(tmp_path: Path) -> None:
     without = cann(lay(tmp_path / "without", CANN_TREE)).facts.sizes
     extends = {INITIALIZES: f"{CANN_TREE[INITIALIZES]}\nconfig_dict['moe_tp_extend_ep'] = True\n"}
     extended = cann(lay(tmp_path / "with", CANN_TREE, extends)).facts.sizes
     assert (without.train.expert, without.expert_tensor) == (8, 4)
     assert (extended.train.expert, extended.expert_tensor) == (32, 1)
-
-
-def test_settings_that_its_function_for_deepseek_refuses() -> None:
-    change = "actor.transformer.recompute_granularity=full"
-    errors = judge(load_recipe(CANN, [change])).errors
-    (found,) = [one for one in errors if one.rule == "transformer-overrides-refused"]
-    assert found.key == change.partition("=")[0]
-    assert found.certain
-    assert "verl_patches/models/mcore/config_converter.py@bcd3be7" in found.message
 
 
 def test_verls_published_recipe_needs_one_exception() -> None:

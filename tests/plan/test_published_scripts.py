@@ -18,7 +18,6 @@ import pytest
 
 from npu_rl.common.process import CompletedCommand
 from npu_rl.common.python_roots import INJECTED
-from npu_rl.common.yaml_documents.document_kind import InvalidRecipe
 from npu_rl.common.yaml_documents.finding import Severity
 from npu_rl.recipes.judgement import trainer_probe
 from npu_rl.recipes.judgement.judge import AssembledTree, Judgement, judge
@@ -34,7 +33,6 @@ pytest.importorskip("hydra")
 
 COMPONENTS = ("verl", "vllm", "vllm-ascend", "Megatron-LM", "MindSpeed", "mbridge")
 A, R, F = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.ref"
-C, RS = f"{R}.engine_kwargs.vllm.compilation_config", "algorithm.rollout_correction.rollout_rs"
 
 
 @dataclass
@@ -126,74 +124,6 @@ def test_those_that_look_which_device_there_is_are_accepted_too(stack: Stack, tm
         published.write_recipe(script, stack.code, stack.manifest, recipe)
         assert published.differences(script, recipe, stack.code) == {}, script.name
         assert stack.refusals(recipe) == {}, script.name
-
-
-def test_one_with_a_critic_is_refused_with_that_reason(stack: Stack, tmp_path: Path) -> None:
-    found = [one for one in stack.scripts if one.is_for_npus_only and one.has_critic]
-    assert [one.name for one in found] == (["ppo-qwen3-8b-fsdp"] if stack.manifest == "newest" else [])
-    for script in found:
-        recipe = tmp_path / "ppo.yaml"
-        published.write_recipe(script, stack.code, stack.manifest, recipe)
-        refused = stack.refusals(recipe)
-        assert refused.keys() == {"unsupported"} and "a critic is not supported" in refused["unsupported"]
-
-
-def test_those_of_other_engines_are_refused_with_that_reason(stack: Stack, tmp_path: Path) -> None:
-    """SGLang generates in three of them, mindspeed and veomni train."""
-    found = [one for one in stack.scripts if not one.is_ours]
-    assert len(found) == 4
-    for script in found:
-        engine, backend = script.option("actor_rollout_ref.rollout.name"), script.option("model_engine")
-        with pytest.raises(InvalidRecipe) as refused:
-            published.write_recipe(script, stack.code, stack.manifest, tmp_path / f"{script.name}.yaml")
-        others = {engine, backend} - {"vllm", None}
-        assert others and others <= {"sglang", "mindspeed", "veomni"}
-        for name in others:
-            why = f"not {name!r}, which is not supported: recipes and plan know the keys"
-            assert why in str(refused.value)
-
-
-# The rule that refuses a change, by the configuration's keys or by verl's own code.
-REFUSED = {
-    f"{C}.cudagraph_mod=FULL": "unknown-key",
-    f"{C}.pass_config.fuze=true": "unknown-key",
-    f"{R}.moe_tensor_parallel_size=2": "trainer-value",
-    f"{R}.disaggregation.enabled=true": "unsupported",
-    f"{R}.trace.max_samples_per_step_per_worker=-1": "trainer-value",
-    f"{RS}=foo": "rejection-needs-threshold",
-}
-# vLLM's argument dataclass refuses them, where the interpreter can import it.
-OF_VLLM = [
-    f"{R}.scheduling_policy=lifo",
-    f"{R}.logprobs_mode=raw",
-    f"{R}.dtype=fp16",
-    f"{R}.load_format=dummmy",
-    f"{C}.cudagraph_mode=FULLL",
-    f"{C}.mode=9",
-]
-ACCEPTED = [
-    f"{R}.logprobs_mode=raw_logprobs",
-    f"{R}.load_format=rfork",
-    f"{C}.cudagraph_mode=full_decode_only",
-    f"{C}.mode=VLLM_COMPILE",
-    f"{C}.pass_config.enable_sp=true",
-    f"{R}.engine_kwargs.vllm.attention_config.backend=auto",
-    f"{RS}='token_k1,seq_mean_k3' {RS}_threshold=0.5_2.0",
-    # get_vllm_max_lora_rank rounds up, and RolloutTraceConfig.init has no client for any other name
-    "actor_rollout_ref.model.lora_rank=3",
-    f"{R}.trace.backend=other",
-]
-
-
-def test_values_are_refused_by_what_reads_them_before_ray_starts(stack: Stack) -> None:
-    recipe = next(place for script, place in stack.stored() if "gspo" in script.name)
-    for change, rule in REFUSED.items():
-        assert stack.refusals(recipe, f"overrides.{change}").keys() == {rule}, change
-    for change in (*ACCEPTED, *OF_VLLM):
-        given = [f"overrides.{one}" for one in change.split()]
-        judged = "values of vLLM's arguments" not in stack.judge(recipe, *given).unchecked
-        wanted = {"trainer-value"} if change in OF_VLLM and judged else set()
-        assert stack.refusals(recipe, *given).keys() == wanted, change
 
 
 # -- mistakes -----------------------------------------------------------------------------------------------

@@ -9,13 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.common.yaml_documents.finding import Severity
-from npu_rl.recipes.judgement.judge import judge
 from npu_rl.recipes.memory.memory_parts import Part
 from npu_rl.recipes.plan.plan import Plan
 from npu_rl.recipes.plan.rules.rule import RULES
 from tests.code_trees import lay
-from tests.plan.helpers import RECIPE, SCRIPT, broken, loaded, model, plan, refused, rule, skipped
+from tests.plan.helpers import RECIPE, SCRIPT, broken, model, plan, refused, rule, skipped
 from tests.plan.test_server_rollout import SERVERS, script
 from tests.support import present
 
@@ -234,20 +232,6 @@ def test_a_rule_holds_at_its_border(row: tuple[str, ...]) -> None:
     assert refused(plan(*row[1:])) == [] and row[0] not in broken(plan(*row[1:]))
 
 
-def test_a_rule_of_the_recipes_own_arguments_steps_aside_where_the_tree_passes_others(tmp_path: Path) -> None:
-    code = tree_of(tmp_path)
-    rollout = code / "verl/workers/rollout/vllm_rollout/vllm_rollout_spmd.py"
-    rollout.write_text(f"{rollout.read_text()}LLM(additional_config={{}})\n")
-    why = skipped(plan("rollout.eager=true", code=code))["graph-or-eager"]
-    assert why.startswith("this tree has 'additional_config=' (verl/workers/rollout/")
-
-
-def test_megatron_training_in_the_tree_is_enough_for_grouped_experts(tmp_path: Path) -> None:
-    code = tree_of(tmp_path)
-    lay(code, {"megatron/training/__init__.py": ""})
-    assert "moe-grouped-gemm" not in broken(plan(f"{T}.moe_grouped_gemm=true", code=code))
-
-
 def test_an_unclean_config_is_refused(tmp_path: Path) -> None:
     unclean = {"num_nextn_predict_layers": 1, "quantization_config": {"quant_method": "fp8"}}
     found = rule(plan(model(tmp_path, "moonlight-16b-a3b", **unclean)), "clean-model-config")
@@ -295,34 +279,6 @@ def test_an_adaptation_of_the_manifest_lifts_a_rule(tmp_path: Path) -> None:
     assert sorted(refused(plan(*brought, *[f"adaptations.{name}=false" for name in names]))) == both
 
 
-@pytest.mark.parametrize(
-    ("change", "name", "key", "trainer_key", "fix"),
-    [
-        ("actor.parallel.tensor=2", "mla-tensor-parallel", "actor.parallel.tensor",
-         "actor_rollout_ref.actor.megatron.tensor_model_parallel_size", "set actor.parallel.tensor to 1, and"),
-        ("env.VLLM_DP_SIZE=64", "rollout-dp-size", "env.VLLM_DP_SIZE", "",
-         "set env.VLLM_DP_SIZE to 128"),
-    ],
-)  # fmt: skip
-def test_a_finding_says_where_and_what_to_write(
-    change: str, name: str, key: str, trainer_key: str, fix: str
-) -> None:
-    found = next(one for one in judge(loaded(change)).findings if one.severity is Severity.ERROR)
-    assert (found.rule, found.key, found.trainer_key) == (name, key, trainer_key)
-    assert found.where == f"command line: {change}" and found.fix.startswith(fix)
-
-
-def test_what_is_overruled_does_not_silence_what_follows() -> None:
-    changes = ("env.VLLM_DP_SIZE=64", "rollout.memory_share=0.5", "plan.except.rollout-dp-size=ours")
-    assert "kv-cache-room" in [one.rule for one in judge(loaded(*changes)).findings]
-
-
-def test_a_model_of_unknown_shape_is_not_refused_for_it() -> None:
-    judgement = judge(loaded("model.architecture=~", "offload.optimizer=true"))
-    assert [found.rule for found in judgement.errors] == ["swap-or-offload-optimizer"]
-    assert "model-size-unknown" in [found.rule for found in judgement.findings]
-
-
 def test_memory_is_judged_on_gpus() -> None:
     """16 GPUs of 141 GB have room for what 64 GB have not, and nothing of HCCL and CANN is counted there."""
     gpus = ("device=cuda", "cluster.dies_per_card=1", "env.VLLM_DP_SIZE=128")
@@ -332,8 +288,3 @@ def test_memory_is_judged_on_gpus() -> None:
     memory = present(large.memory)
     assert "NCCL's buffers and CUDA's context" in memory.missing
     assert not {Part.HCCL, Part.CONTEXT} & {part for phase in memory.phases for part in phase.parts}
-
-
-def test_memory_is_not_judged_on_a_cpu() -> None:
-    names = broken(plan("device=cpu", "cluster.die_memory_gb=1"))
-    assert "cpu-one-node" in names and not [name for name in names if name.startswith("memory")]

@@ -10,7 +10,6 @@ from npu_rl.recipes.memory.device_overhead import hccl_groups
 from npu_rl.recipes.memory.memory_by_phase import Memory, Phase, PhaseName
 from npu_rl.recipes.memory.memory_parts import Part, total
 from tests.code_trees import lay
-from tests.plan.helpers import refused, rule
 from tests.plan.test_server_rollout import DATA, EXPERTS, ROLLOUT, SERVERS, script
 from tests.support import present
 
@@ -75,15 +74,6 @@ def test_an_engine_that_counts_only_itself_has_training_beside_its_share(tmp_pat
     assert not any("MemorySnapshot" in text for text in all_of_it.assumed)
 
 
-def test_a_share_that_leaves_training_no_room_is_refused(tmp_path: Path) -> None:
-    """0.97 x 64 GB leave 1.9 GB for two contexts and training's buffers; the fix makes room for both."""
-    code = lay(tmp_path, {**SERVERS, **WORKER})
-    made = script(code, "rollout.memory_share=0.97")
-    assert rule(made, "memory-generate").keys == ("rollout.memory_share",)
-    assert refused(made) == ["memory-generate"]
-    assert refused(script(code, "rollout.memory_share=0.9")) == []
-
-
 @pytest.mark.parametrize(
     ("changes", "mb"),
     [
@@ -146,16 +136,6 @@ def test_megatrons_own_optimizer_on_the_host(tmp_path: Path, config: str, on_die
     assert made.stages[0].on_host[Part.OPTIMIZER] == pytest.approx(on_host * each, abs=2)
 
 
-def test_without_verls_own_offload_the_rest_stays_on_the_die(tmp_path: Path) -> None:
-    change = f"{OPTIMIZER}={{optimizer_offload_fraction: 0.5}}"
-    one = memory(tmp_path, {**SERVERS, **HYBRID}, change, "offload.optimizer=false").stages[0]
-    each = one.states / 12
-    assert one.on_host[Part.OPTIMIZER] == pytest.approx(8 * each, abs=2)
-    assert sum(left.get(Part.OPTIMIZER, 0) for left in (one.resident, one.resident_late)) == pytest.approx(
-        6 * each, abs=2
-    )
-
-
 @pytest.mark.parametrize("missing", HYBRID)
 def test_states_enter_the_die_where_verl_moves_them(tmp_path: Path, missing: str) -> None:
     """As verl 55e3c5b does whatever the optimizer is; and where there is no such optimizer."""
@@ -199,28 +179,3 @@ def test_mindspeed_frees_activations_of_experts(tmp_path: Path) -> None:
     kept = 6 * 15  # layers of the micro batches in flight
     assert off - zero == (kept - 1) * (whole - gate_and_up)
     assert off - one == (kept - 1) * whole
-
-
-@pytest.mark.parametrize(
-    ("tree", "given"),
-    [
-        (ZERO_MEMORY, (f"{LEVEL}1",)),
-        (ZERO_MEMORY, (OVERLAP, "actor.transformer.moe_zero_memory=disable")),
-        (SERVERS, (OVERLAP, f"{LEVEL}1")),
-    ],
-    ids=["without the layers that read it", "disabled", "in a tree without it"],
-)
-def test_nothing_is_freed_otherwise(tmp_path: Path, tree: dict[str, str], given: tuple[str, ...]) -> None:
-    code = lay(tmp_path, tree)
-    assert activations(code) == activations(code, *given)
-
-
-def test_level_1_may_be_for_the_first_layers_alone(tmp_path: Path) -> None:
-    """94 // 16 = 5 layers a chunk: of stage 1's, 5 to 10, number 5 and 10 are first of theirs."""
-    code = lay(tmp_path, ZERO_MEMORY)
-    every = activations(code, OVERLAP, f"{LEVEL}1")
-    first, five = (
-        activations(code, OVERLAP, f"{LEVEL}1", f"actor.transformer.moe_zero_memory_num_layers={layers}")
-        for layers in (1, 5)
-    )
-    assert every == five < first

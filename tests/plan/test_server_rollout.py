@@ -65,14 +65,6 @@ def test_each_expert_is_divided_where_experts_are_not(tmp_path: Path) -> None:
     assert phase.parts[Part.ENGINE_WEIGHTS] > 117 * 10**9
 
 
-def test_what_the_server_overwrites_does_not_count(tmp_path: Path) -> None:
-    """The server's own enable_expert_parallel goes over that of engine_kwargs; VLLM_DP_SIZE is not read."""
-    changes = ("rollout.engine_arguments.enable_expert_parallel=true", "env.VLLM_DP_SIZE=2")
-    made = script(lay(tmp_path, SERVERS), f"{DATA}=1", f"{EXPERTS}=1", *changes)
-    assert not made.facts.expert_parallel
-    assert present(made.facts.sizes.rollout).data == 1
-
-
 def test_a_size_that_does_not_fit_is_named_by_the_servers_key(tmp_path: Path) -> None:
     made = script(lay(tmp_path, SERVERS), f"{DATA}=24", f"{EXPERTS}=96")
     found = rule(made, "rollout-parallel-divides-world")
@@ -122,32 +114,6 @@ def test_responses_are_split_over_agent_loop_workers(
         assert DIVIDED not in broken(script(made.facts.code, *sizes, *changes, fewer)) and found.certain
 
 
-def test_a_slip_of_the_finger_takes_no_time(tmp_path: Path) -> None:
-    """No walk over as many workers as somebody has written."""
-    assert DIVIDED in broken(script(lay(tmp_path, AGENT_LOOP), f"{ROLLOUT}agent.num_workers={10**15}"))
-
-
-def test_where_the_tree_has_none_of_the_places_only_the_function_is_cited(tmp_path: Path) -> None:
-    small = script(lay(tmp_path, SERVERS), f"{DATA}=1", f"{EXPERTS}=1", "rollout.memory_share=0.1")
-    assert "not one sequence fits (check_enough_kv_cache_memory)" in rule(small, "kv-cache-room").figures
-
-
-@pytest.mark.parametrize(("dynamic", "refuses"), [(False, True), (True, False)])
-def test_the_batch_is_checked_where_newer_trainers_check_it(
-    tmp_path: Path, dynamic: bool, refuses: bool
-) -> None:
-    """verl/utils/config.py asks for whole micro batches on each replica, unless they are packed by tokens."""
-    config = "minimal_bsz = megatron_dp\nassert real_train_batch_size % minimal_bsz == 0\n"
-    ends = (f"actor.transformer.num_layers_in_{end}_pipeline_stage=11" for end in ("first", "last"))
-    sizes = ("actor.parallel.pipeline=8", "data.batch=5", "rollout.responses=5", *ends)
-    packed = f"{ACTOR}use_dynamic_bsz={str(dynamic).lower()}"
-    made = script(lay(tmp_path, SERVERS | {"verl/utils/config.py": config}), *sizes, packed)
-    assert ("batch-divisible-by-dp" in refused(made)) is refuses
-    if refuses:
-        found = rule(made, "batch-divisible-by-dp")
-        assert "2 data-parallel replicas x micro batch 1 = 2 (verl/utils/config.py:2)" in found.figures
-
-
 ASSERTED = {
     **SERVERS,
     "verl/utils/tensordict_utils.py": "assert tensordict.batch_size[0] % mini_batch_size == 0, f'{x}'\n",
@@ -156,24 +122,6 @@ ASSERTED = {
     ),
 }
 TOKENS = (f"{ACTOR}use_dynamic_bsz=true",)
-
-
-@pytest.mark.parametrize(
-    ("tree", "mini", "v1", "refuses"),
-    [
-        (ASSERTED, 3, False, True),
-        (ASSERTED, 2, False, False),
-        (ASSERTED, 3, True, False),
-        (ASSERTED | {"verl/workers/fsdp_workers.py": "pass\n"}, 3, False, False),
-        (SERVERS, 3, False, False),
-    ],
-    ids=["the engine's workers", "a divisor", "a trainer that fills up", "verl 0.7's workers", "neither"],
-)
-def test_whole_mini_batches(tmp_path: Path, tree: dict[str, str], mini: int, v1: bool, refuses: bool) -> None:
-    """Each replica's share of a step is cut into mini batches, and asserted to have no rest."""
-    changes = (f"actor.mini_batch={mini}", f"overrides.trainer.use_v1={str(v1).lower()}")
-    made = script(lay(tmp_path, tree), *TOKENS, *changes)
-    assert ("batch-divisible-by-mini-batch" in refused(made)) is refuses
 
 
 def test_a_model_of_unknown_size_is_no_reason_to_leave_out_the_devices(tmp_path: Path) -> None:

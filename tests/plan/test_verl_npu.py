@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from npu_rl.recipes.memory.memory_by_phase import PhaseName
-from npu_rl.recipes.memory.memory_parts import Part
 from npu_rl.recipes.sizing.parallelism import DATA_KEY, layout_of
-from npu_rl.recipes.sizing.weight_sizes import count_parameters
-from tests.plan.helpers import FSDP, broken, loaded, plan, rule
+from tests.plan.helpers import broken, loaded, plan, rule
 from tests.support import present
 
 DATA = f"overrides.{DATA_KEY}"
-EXPERTS = "overrides.actor_rollout_ref.rollout.enable_expert_parallel"
 NO_VARIABLE = "env.VLLM_DP_SIZE=~"
 
 
@@ -38,12 +34,6 @@ def test_a_size_that_does_not_fit_is_named_by_its_key(size: int, name: str) -> N
     assert DATA in found.fix and "VLLM_DP_SIZE" not in found.fix
     (finding,) = [one for one in made.findings() if one.rule == name]
     assert finding.path == ("overrides", DATA_KEY)
-
-
-def test_its_key_of_expert_parallelism() -> None:
-    off = "rollout.engine_arguments.enable_expert_parallel=false"
-    assert not plan(off, NO_VARIABLE).facts.expert_parallel
-    assert plan(off, NO_VARIABLE, f"{EXPERTS}=true").facts.expert_parallel
 
 
 def test_the_filter_chooses_what_is_trained_on() -> None:
@@ -74,17 +64,6 @@ def test_a_limit_of_tokens_is_that_of_a_rank(ranks: int, limit: int) -> None:
     assert f"set {limits} to {limit} or more" in found.fix
 
 
-def test_weights_in_bf16_are_gathered_in_bf16() -> None:
-    """FSDP's actor is in fp32 unless model_dtype, which the plugin's examples set, says otherwise."""
-    key = "overrides.actor_rollout_ref.actor.fsdp_config.model_dtype"
-    sizes = []
-    for change in ([], [f"{key}=bfloat16"]):
-        memory = present(plan(*change, recipe=FSDP).memory)
-        phase = present(memory.worst(PhaseName.WEIGHT_SYNC))
-        sizes.append((phase.parts[Part.GATHERED], phase.parts[Part.ACTOR_WEIGHTS]))
-    assert sizes[0] == tuple(2 * size for size in sizes[1])
-
-
 def test_what_lies_on_a_device_of_qwen3_235b() -> None:
     """By hand: 94 layers of 64 heads and 4 KV heads of 128, hidden 4096, 128 experts of width 1536."""
     hidden, heads, key_heads, head, width = 4096, 64, 4, 128, 1536
@@ -101,22 +80,3 @@ def test_what_lies_on_a_device_of_qwen3_235b() -> None:
     kept = 94 * hidden * head * (2 * heads // 8 + 2)  # and one KV head of each kind
     assert engine.counts["attention"] == kept
     assert engine.cache.per_token == 94 * 2 * head * 2
-
-
-@pytest.mark.parametrize(
-    ("name", "ranks", "size"),
-    [
-        ("verl-npu-dapo-qwen3-32b", 64, 4),
-        ("verl-npu-dapo-qwen25-32b-20k", 16, 2),
-        ("verl-npu-dapo-qwen3-30b", 32, 2),
-    ],
-)
-def test_what_fsdp_shards_over_a_device(name: str, ranks: int, size: int) -> None:
-    """Without model_dtype the actor is in fp32; gradients are as large, Adam's two moments twice that."""
-    made = plan(recipe=name)
-    memory = present(made.memory)
-    (stage,) = memory.stages
-    shard = -(-sum(count_parameters(present(made.facts.shape)).values()) // ranks)
-    assert (stage.weights, stage.gradients, stage.states) == (size * shard, size * shard, 2 * size * shard)
-    without = [phase for phase in PhaseName if memory.worst(phase) is None]
-    assert without == [PhaseName.REFERENCE], "there is no KL term"

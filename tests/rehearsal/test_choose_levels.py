@@ -153,9 +153,3 @@ def test_a_trainer_with_workers_of_its_own_has_the_engine_at_the_level_train(tmp
     cann = prepared(tmp_path, with_vllm("0.9.1"), "deepseek-v3-cann-256die")
     with pytest.raises(RecipeError, match="a resharding of their own: --rehearse=train"):
         choose_levels(cann, "rollout")
-
-
-def test_the_parts_that_the_engine_needs_are_named(tmp_path: Path) -> None:
-    files = {name: text for name, text in with_vllm("0.9.1").items() if "rollout_offload" not in name}
-    with pytest.raises(RecipeError, match="does not have npu_rl_runtime/rollout_offload"):
-        choose_levels(prepared(tmp_path, files, FLAGSHIP), "rollout")

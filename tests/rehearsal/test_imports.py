@@ -151,11 +151,6 @@ def test_faults_are_told_from_missing_packages(report: tuple[ImportReport, Path,
     assert (report[0].modules, report[0].ok) == (len(MODULES), False)
 
 
-def test_nothing_is_written_into_the_tree(report: tuple[ImportReport, Path, bool]) -> None:
-    assert report[2]
-    assert not list(report[1].rglob("__pycache__"))
-
-
 def test_failures_say_where(report: tuple[ImportReport, Path, bool]) -> None:
     failures = {failure.module: failure for failure in report[0].failures}
     assert failures["p.absent_too"].where == "p/absent.py:1"
@@ -172,14 +167,6 @@ def test_what_only_a_build_creates_is_a_package_that_is_missing(name: str) -> No
     found: dict[str, Any] = {"outcome": "raised", "type": "ModuleNotFoundError", "text": "", "missing": name}
     assert cause_of({**found, "in_tree": True}) == f"needs {name}"
     assert cause_of({**found, "missing": "verl.CamelC", "in_tree": True}) == "the tree lacks verl.CamelC"
-
-
-def test_a_trainer_that_lacks_a_package_is_a_fault(tmp_path: Path, environment: Mapping[str, str]) -> None:
-    code = lay(tmp_path / "code", {"__init__": "", "entry": "import no_such_package"})
-    found = imported(code, "p.entry", environment)
-    assert [(one.module, one.cause, one.fault) for one in found.failures] == [
-        ("p.entry", "needs no_such_package", True)
-    ]
 
 
 TREE = {
@@ -226,18 +213,6 @@ def test_only_what_every_step_imports_and_patches_change_fails(
     assert found.ok and [one.cause for one in found.failures] == ["ValueError: x"]
     assert not imported(code, "p.entry", environment).ok
     assert not imported(code, "p.other", environment, patched=False).ok
-
-
-def test_what_a_module_starts_does_not_live_on(tmp_path: Path, environment: Mapping[str, str]) -> None:
-    note = tmp_path / "pid"
-    starts = (
-        "import subprocess, sys\n"
-        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
-        f"open({str(note)!r}, 'w').write(str(child.pid))"
-    )
-    code = lay(tmp_path / "code", {"__init__": "", "starts": starts})
-    assert imported(code, "p", environment).ok
-    wait_for(lambda: not lives(int(note.read_text())), "the end of what the module started")
 
 
 def _import_until_interrupted(code: Path, environment: dict[str, str]) -> None:

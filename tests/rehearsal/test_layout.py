@@ -14,12 +14,9 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.python_roots import INJECTED, NPU, REHEARSAL
-from npu_rl.recipes.sizing.divisibility import Check
 from npu_rl.recipes.sizing.parallelism import ModelDivisors, Parallelism, RolloutSizes, TrainSizes
-from npu_rl.recipes.sizing.process_groups import train_groups
 from npu_rl.rehearsal.child_process import TrainingChild
 from npu_rl.rehearsal.layout_report import LayoutReport
-from npu_rl.rehearsal.layout_verdict import judge_groups
 from npu_rl.rehearsal.level_layout import rehearse_layout
 
 pytestmark = [
@@ -89,41 +86,6 @@ def test_sizes_that_do_not_fit_are_not_tried(child: TrainingChild) -> None:
     assert [item.what for item in report.not_rehearsed] == ["groups and tiny model"]
 
 
-def test_groups_of_other_sizes_than_expected_are_wrong(child: TrainingChild) -> None:
-    formed = Parallelism(16, "megatron", TrainSizes(tensor=2, pipeline=2, expert=2), SMALL)
-    meant = replace(formed, train=TrainSizes(tensor=2, pipeline=2, expert=4))
-    job = {
-        "parts": ["megatron"],
-        "world": 16,
-        "mindspeed": False,
-        "train": formed.training_sizes(),
-        "rollout": None,
-    }
-    lines = child.run("groups", job, 200)
-    found = [
-        item for item in judge_groups("training", lines, train_groups(meant), 16) if isinstance(item, Check)
-    ]
-    assert [item.name for item in found if not item.ok] == [
-        "training groups: expert",
-        "training groups: expert_data",
-    ]
-    assert all(
-        item.ok
-        for item in judge_groups("training", lines, train_groups(formed), 16)
-        if isinstance(item, Check)
-    )
-
-
-def test_a_world_megatron_itself_refuses_is_wrong(child: TrainingChild) -> None:
-    sizes = Parallelism(10, "megatron", TrainSizes(pipeline=4), SMALL).training_sizes()
-    job = {"parts": ["megatron"], "world": 10, "mindspeed": False, "train": sizes, "rollout": None}
-    lines = child.run("groups", job, 200)
-    (found,) = judge_groups("training", lines, {}, 10)
-    assert isinstance(found, Check)
-    assert not found.ok
-    assert "rank 0: RuntimeError: world_size (10) is not divisible by 4" in found.why
-
-
 # Faults of a tree: a file of megatron/core, its line, what stands there instead, and the check that tells and how.
 BROKEN = [
     (
@@ -176,16 +138,6 @@ def test_fsdp(child: TrainingChild, strategy: str) -> None:
     assert figures(report, "training groups: sequence") == {"size": 2, "groups": 8}
     assert figures(report, "tiny model (shard 2): backward") == {"ranks with all gradients": 4}
     assert any("Ulysses" in item.what for item in report.not_rehearsed)
-
-
-def test_what_the_local_layers_cannot_do_is_said(child: TrainingChild) -> None:
-    train = TrainSizes(tensor=2, context=2, expert_tensor=1)
-    report = rehearse_layout(Parallelism(4, "megatron", train, SMALL), child, print)
-    assert failures(report) == {}
-    assert {item.what for item in report.not_rehearsed} >= {
-        "tiny model: context parallelism",
-        "tiny model: experts",
-    }
 
 
 @pytest.mark.upstreams

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,7 @@ from npu_rl.recipes.sizing.parallelism import ModelDivisors, Parallelism, Rollou
 from npu_rl.recipes.trainer_code.compose_config import compose_config
 from npu_rl.recipes.trainer_code.config_location import ConfigLocation
 from npu_rl.rehearsal import rehearse
-from npu_rl.rehearsal.choose_levels import choose_levels, has_mindspeed
+from npu_rl.rehearsal.choose_levels import choose_levels
 from npu_rl.training.monitor.screen import PlainScreen
 from tests.code_trees import lay
 from tests.own_trainer import TREE, write_recipe
@@ -87,13 +86,3 @@ def test_its_imports_are_rehearsed(fake: FakeRun) -> None:
 def test_all_levels_are_those_that_are_possible(fake: FakeRun) -> None:
     assert choose_levels(fake.prepared([]), "all").levels == ("imports",)
     assert choose_levels(fake.prepared([], [LAYOUT]), "all").levels == ("imports", "layout")
-
-
-def test_the_environment_is_that_of_a_cpu(fake: FakeRun) -> None:
-    (fake.root / "code" / "mindspeed").mkdir()
-    prepared: Any = fake.prepared([], ["device=npu"])
-    record = rehearse._new_record(prepared, "imports")
-    environment = rehearse._child(prepared, record, npu=has_mindspeed(prepared)).environment
-    assert environment["OMP_NUM_THREADS"] == "1"
-    assert "standins/npu" in environment["PYTHONPATH"]
-    assert environment["PYTHONPATH"].endswith(str(fake.root / "code"))

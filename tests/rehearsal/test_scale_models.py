@@ -57,7 +57,7 @@ def test_recomputation_is_as_configured_of_one_layer() -> None:
 
 
 @pytest.mark.rehearsal
-@pytest.mark.parametrize("kind", ["tiny-qwen2", "tiny-qwen3", "tiny-qwen3-moe"])
+@pytest.mark.parametrize("kind", ["tiny-deepseek-v3", "tiny-qwen2", "tiny-qwen3", "tiny-qwen3-moe"])
 def test_its_counted_shape_is_that_of_the_made_one(kind: str, tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     loaded = load_recipe(GRPO)
@@ -76,12 +76,6 @@ def test_sizes_of_dapo_are_scaled() -> None:
     assert small.overrides["reward_model.overlong_buffer.enable"] is False
     assert small.overrides["algorithm.filter_groups.metric"] == "acc"
     assert small.overrides.keys() == recipe.overrides.keys()
-
-
-def test_context_parallel_is_left_to_the_level_layout() -> None:
-    recipe = load_recipe("verl-npu-dapo-qwen3-235b").recipe
-    assert recipe.actor.transformer["context_parallel_size"] == 8
-    assert "context_parallel_size" not in scale_recipe(recipe, "small").actor.transformer
 
 
 @pytest.mark.parametrize(

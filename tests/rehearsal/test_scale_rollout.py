@@ -6,7 +6,6 @@ import pytest
 
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.recipes.recipe.schema import Recipe
-from npu_rl.recipes.recipe.schema_model_and_data import Reward
 from npu_rl.rehearsal.scale_rollout import CASES, GOAL, RANKS, Case, scale_for_rollout
 from npu_rl.runtime.deepscaler import score
 
@@ -14,12 +13,6 @@ from npu_rl.runtime.deepscaler import score
 @pytest.fixture(scope="module")
 def recipe() -> Recipe:
     return load_recipe("deepseek-r1-zero-256die").recipe
-
-
-def test_two_ranks_train_by_experts_or_by_stages(recipe: Recipe) -> None:
-    sizes = {case: scale_for_rollout(recipe, "r", case).actor.parallel for case in CASES}
-    assert (sizes["expert"].expert, sizes["expert"].pipeline) == (2, None)
-    assert (sizes["pipeline"].expert, sizes["pipeline"].pipeline) == (None, 2)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -61,12 +54,6 @@ def test_the_recipes_own_reward_is_kept(recipe: Recipe) -> None:
     assert (small.reward.function, small.reward.manager) == (recipe.reward.function, "batch")
     assert small.reward.goal == GOAL
     assert small.data.make == "boxed-sums"
-
-
-def test_a_reward_for_other_data_is_the_trainers_own(recipe: Recipe) -> None:
-    other = recipe.model_copy(update={"reward": Reward(function="./mine.py:score", manager="naive")})
-    small = scale_for_rollout(other, "r", "expert")
-    assert (small.reward.function, small.reward.manager) == (None, None)
 
 
 def test_the_goal_is_what_a_box_alone_can_reach() -> None:

@@ -47,21 +47,6 @@ def test_whole_prompts_have_to_fit_a_step(step: int, prompt: int, chunked: bool)
         refuses(config(prompt, chunked, enabled=True), step, 5000)
 
 
-def test_the_schedulers_own_size_counts() -> None:
-    assert refuses(config(2048, enabled=True, max_num_batched_tokens=2048), 1024, 4096) is False
-    with pytest.raises(ValueError, match="at most 512 tokens"):
-        refuses(config(1024, enabled=True, max_num_batched_tokens=512), 1024, 4096)
-
-
-@pytest.mark.parametrize(
-    "kwargs",
-    [{}, None, {"vllm": None}, {"vllm": {"additional_config": None}}, {"vllm": {"additional_config": {}}}],
-)
-def test_a_recipe_without_such_a_scheduler(kwargs: Any) -> None:
-    bare = Config(prompt_length=2048, enable_chunked_prefill=True, engine_kwargs=kwargs)
-    assert refuses(bare, 1024, 4096) is False
-
-
 @given(Tokens, Tokens, some.booleans())
 def test_off_is_upstream(step: int, length: int, chunked: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -78,13 +63,6 @@ def engine(blocks: int, *, step: int = 1024, longest: int = 4096, pieces: bool =
     return SimpleNamespace(llm_engine=SimpleNamespace(vllm_config=made))
 
 
-def test_a_short_cache_is_refused_where_nobody_keeps_room() -> None:
-    """Borders and what is said: test_kv_cache_room.py."""
-    demand_room(config(enabled=True), engine(2049))
-    with pytest.raises(ValueError, match="2047 blocks of 128 tokens for use"):
-        demand_room(config(enabled=True), engine(2048))
-
-
 def test_who_can_come_back_may_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """In parts, in one step, or where the recipe speaks to a scheduler that this engine has not."""
     demand_room(config(enabled=True), engine(1, pieces=True))
@@ -92,10 +70,6 @@ def test_who_can_come_back_may_give_way(monkeypatch: pytest.MonkeyPatch) -> None
     demand_room(config(), engine(1))
     monkeypatch.setenv("NPU_RL_CHUNKED_PREFILL_CHECK", "0")
     demand_room(config(enabled=True), engine(1))
-
-
-def test_an_engine_that_is_not_asked_needs_no_configuration() -> None:
-    demand_room(config(), object())
 
 
 def test_a_rollout_that_always_takes_whole_prompts(monkeypatch: pytest.MonkeyPatch) -> None:

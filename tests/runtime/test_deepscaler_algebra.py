@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -86,19 +85,6 @@ def test_pairs_by_algebra() -> None:
     assert [pair for pair, score in zip(PAIRS, found, strict=True) if score != PAIRS[pair]] == []
 
 
-def test_the_answer_somewhere_is_worth_nothing() -> None:
-    for text in (
-        "the answer is 5",
-        "5 5 5 5",
-        r"\boxed{6} 5",
-        r"5 \boxed{} 5",
-        r"\boxed{5} no, \boxed{6}",
-        "",
-    ):
-        assert compute_score("deepscaler", text, "5") == 0.0
-    assert compute_score("deepscaler", r"\boxed{6} no, \boxed{5}", "5") == 1.0
-
-
 @pytest.mark.second
 def test_hostile_answers_cost_their_limit_and_nobody_else() -> None:
     """Each stands among good ones, in a batch; nothing is equal that is not, and all good ones are."""
@@ -165,22 +151,6 @@ def test_calls_that_are_refused() -> None:
         compute_scores([f"d{n}" for n in range(7)], [boxed("5")] * 7, ["5"] * 7)
 
 
-@pytest.mark.second
-def test_threads_share_the_workers() -> None:
-    found: dict[int, float] = {}
-
-    def ask(number: int) -> None:
-        text = boxed(rf"{number}\sqrt{{2}}") if number % 3 else boxed(f"9^{{9^9}}+{number}")
-        found[number] = compute_score("deepscaler", text, rf"\sqrt{{{2 * number * number}}}", limit_s=0.2)
-
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(2, 20)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    assert found == {number: float(bool(number % 3)) for number in range(2, 20)}
-
-
 def test_killed_processes_are_replaced_and_closing_leaves_none() -> None:
     first = server()
     os.kill(first, signal.SIGKILL)
@@ -208,90 +178,30 @@ def test_without_the_library_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 PARENT = """
-import json, os, sys
+import json, os, sys, threading
 from npu_rl.runtime.deepscaler import compute_score, pool
 assert compute_score("deepscaler", r"\\boxed{2\\sqrt2}", r"\\sqrt8") == 1.0
 print(json.dumps([os.getpid(), pool._started.process.pid]), flush=True)
-MORE
-sys.stdin.read()
-"""
-FORK = """
-if not os.fork():
-    assert pool._started is None
-    assert compute_score("deepscaler", r"\\boxed{3\\sqrt2}", r"\\sqrt{18}") == 1.0
-    print(json.dumps([os.getpid(), pool._started.process.pid]), flush=True)
-"""
-BUSY = """
-import threading
 hostile = ("deepscaler", r"\\boxed{9^{9^9}}", r"\\sqrt8")
 threading.Thread(target=compute_score, args=hostile, kwargs={"limit_s": 600.0}, daemon=True).start()
+sys.stdin.read()
 """
 
 
-@pytest.fixture
-def parent(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    code = PARENT.replace("MORE", request.param)
+@pytest.mark.second
+def test_busy_children_end_with_their_parent(tmp_path: Path) -> None:
     with subprocess.Popen(
-        [sys.executable, "-B", "-c", code],
+        [sys.executable, "-B", "-c", PARENT],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT), "NPU_RL_DEEPSCALER_WORKERS": "2"},
-    ) as process:  # fmt: skip
-        yield process
-        process.kill()
-
-
-@pytest.mark.parametrize(
-    ("parent", "how"),
-    [("", signal.SIGTERM), (BUSY, signal.SIGKILL)],
-    indirect=["parent"],
-    ids=["idle", "busy"],
-)
-@pytest.mark.second
-def test_children_end_with_their_parent(parent: subprocess.Popen[str], how: signal.Signals) -> None:
-    assert parent.stdout
-    own, serving = json.loads(parent.stdout.readline())
-    everyone = {serving, *children(serving)}
-    assert len(everyone) > 1
-    os.kill(own, how)
-    parent.wait(30)
-    until(lambda: not any(alive(pid) for pid in everyone), "children end")
-
-
-@pytest.mark.parametrize("parent", [FORK], indirect=True)
-@pytest.mark.second
-def test_a_fork_has_processes_of_its_own(parent: subprocess.Popen[str]) -> None:
-    """And holds nothing that would keep its parent's alive."""
-    assert parent.stdout
-    first, second = (json.loads(parent.stdout.readline()) for _ in range(2))
-    assert {first[0], second[0]} >= {parent.pid}
-    mine, forked = (first, second) if first[0] == parent.pid else (second, first)
-    assert mine[1] != forked[1]
-    everyone = {mine[1], *children(mine[1])}
-    os.kill(parent.pid, signal.SIGKILL)
-    until(lambda: not any(alive(pid) for pid in everyone), "the parent's processes end")
-    assert alive(forked[1])
-    os.kill(forked[0], signal.SIGKILL)
-    until(lambda: not alive(forked[1]), "the fork's processes end")
-
-
-@pytest.mark.parametrize(("cores", "workers"), [(1, 1), (8, 8), (32, 32), (320, 32)])
-def test_there_is_a_worker_per_core(monkeypatch: pytest.MonkeyPatch, cores: int, workers: int) -> None:
-    """Up to 32; a host of Atlas A3 has hundreds of cores."""
-    monkeypatch.delenv("NPU_RL_DEEPSCALER_WORKERS")
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)), raising=False)
-    assert pool.workers_wanted() == workers
-
-
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-@pytest.mark.second
-def test_from_a_process_pool(method: str) -> None:
-    """verl's manager `prime` calls it from a ProcessPoolExecutor, each of whose processes has a server of its own."""
-    import multiprocessing
-    from concurrent.futures import ProcessPoolExecutor
-
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context(method)) as executor:
-        found = executor.map(compute_score, ["deepscaler"] * 2, [boxed(r"2\sqrt2")] * 2, [r"\sqrt8", "5"])
-        assert [*found] == [1.0, 0.0]
+    ) as parent:  # fmt: skip
+        assert parent.stdout
+        own, serving = json.loads(parent.stdout.readline())
+        everyone = {serving, *children(serving)}
+        assert len(everyone) > 1
+        os.kill(own, signal.SIGKILL)
+        parent.wait(30)
+        until(lambda: not any(alive(pid) for pid in everyone), "children end")
 
 
 def test_switch_and_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

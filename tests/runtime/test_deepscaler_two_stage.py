@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from npu_rl.runtime.deepscaler import two_stage
 from npu_rl.runtime.deepscaler.equality import spelled
@@ -17,7 +15,6 @@ latex2sympy: Any = pytest.importorskip("latex2sympy2_extended.latex2sympy2")
 
 PAIRS = [*SAME, *SAME_BY_ALGEBRA, *DIFFERENT, *DIFFERENT_BY_ALGEBRA, *HEDGED]
 TEXTS = sorted({spelled(text) for pair in PAIRS for text in pair})
-ATOMS = st.sampled_from(["x", "y", "2", "17", r"\pi", "3.5", "i", "n", r"\infty"])
 
 
 def parsed(text: str, *, fully: bool) -> str:
@@ -32,24 +29,9 @@ def parsed(text: str, *, fully: bool) -> str:
     return str(tree.toStringTree(recog=parser))
 
 
-def larger(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    forms = [
-        r"\frac{{{}}}{{{}}}", "({}+{})", "{}-{}", "{}{}", r"{} \cdot {}", "{}^{{{}}}", r"\sqrt[{}]{{{}}}", "({},{})",
-        r"[{},{})", r"\{{{},{}\}}", r"\log_{{{}}} {}", r"\sin {}^2+{}", r"{} \le {}", "{}={}", "{},{}", "|{}|!{}",
-    ]  # fmt: skip
-    return st.builds(lambda form, a, b: form.format(a, b), st.sampled_from(forms), inner, inner)
-
-
 @pytest.mark.second
 def test_it_reads_what_the_full_stage_reads() -> None:
     assert [text for text in TEXTS if parsed(text, fully=False) != parsed(text, fully=True)] == []
-
-
-@pytest.mark.second
-@settings(max_examples=40, deadline=None)
-@given(st.recursive(ATOMS, larger, max_leaves=6))
-def test_and_so_it_does_of_anything(text: str) -> None:
-    assert parsed(text, fully=False) == parsed(text, fully=True)
 
 
 @pytest.mark.parametrize(("text", "stages"), [(r"\frac{3}{7}", 1), ("x^2+1", 2), ("x^", 2)])

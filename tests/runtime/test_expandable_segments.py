@@ -78,16 +78,6 @@ def test_off_by_default(calls: list[str], monkeypatch: pytest.MonkeyPatch, switc
     assert calls == ["wake up", "sleep"]
 
 
-@pytest.mark.parametrize("npu", [None, SimpleNamespace(is_available=lambda: False)])
-def test_without_an_npu_nothing_is_done(monkeypatch: pytest.MonkeyPatch, npu: Any) -> None:
-    lay(monkeypatch, npu)
-    monkeypatch.setenv(SWITCH, "1")
-    noted: list[str] = []
-    with Manager(noted):
-        pass
-    assert noted == ["wake up", "sleep"]
-
-
 def test_a_torch_npu_that_cannot(calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     lay(monkeypatch, SimpleNamespace(is_available=lambda: True, memory=SimpleNamespace()))
     with pytest.raises(RuntimeError, match=f"{SWITCH}=0"), Manager(calls):

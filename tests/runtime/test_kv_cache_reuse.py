@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -54,14 +50,6 @@ def test_nobody_can_change_what_is_kept() -> None:
         assert kept(core) == configs(7)
 
 
-def test_engines_have_their_own() -> None:
-    one, other = SimpleNamespace(), SimpleNamespace()
-    first(one, configs(1))
-    assert kept(other) is None
-    assert first(other, configs(2)) == configs(2)
-    assert (kept(one), kept(other)) == (configs(1), configs(2))
-
-
 @pytest.mark.parametrize(
     ("new", "message"),
     [
@@ -79,12 +67,6 @@ def test_other_layers_are_an_error(new: list[tuple[str, ...]], message: str) -> 
     assert kept(core) == configs(5)
 
 
-def test_the_order_of_layers_does_not_matter() -> None:
-    core = SimpleNamespace()
-    first(core, configs(5))
-    assert first(core, configs(6, ("b", "a"))) == configs(5)
-
-
 def test_switched_off_it_is_upstream(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NPU_RL_KV_CACHE_REUSE", "0")
     core = SimpleNamespace()
@@ -92,19 +74,3 @@ def test_switched_off_it_is_upstream(monkeypatch: pytest.MonkeyPatch) -> None:
         new = configs(number)
         assert first(core, new) is new
     assert kept(core) is None
-
-
-COUNTED = """
-from types import SimpleNamespace
-from npu_rl.runtime.kv_cache_reuse import first
-core = SimpleNamespace()
-for _ in range(3):
-    first(core, [])
-"""
-
-
-@pytest.mark.parametrize(("value", "lines"), [("1", ["           3 kv-cache-reuse"]), ("0", [])])
-def test_its_use_is_counted(value: str, lines: list[str], tmp_path: Path) -> None:
-    switches = {"NPU_RL_USAGE": str(tmp_path), "NPU_RL_KV_CACHE_REUSE": value}
-    subprocess.run([sys.executable, "-B", "-c", COUNTED], env={**os.environ, **switches}, check=True)
-    assert [line for file in tmp_path.iterdir() for line in file.read_text().splitlines()] == lines

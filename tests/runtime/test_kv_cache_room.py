@@ -50,13 +50,6 @@ def test_a_sequence_starts_if_all_fit_at_their_full_length(
     assert has_room(scheduler(blocks, [request(*one) for one in running]), request(1024)) is starts
 
 
-def test_a_drafters_lookahead_takes_room() -> None:
-    at = scheduler(64 * 31 + 1, [request(1024, 2944)] * 63)  # 31 blocks each, to the last token
-    assert has_room(at, request(1024, 2944))
-    at.num_lookahead_tokens = 1
-    assert not has_room(at, request(1024, 2944))
-
-
 Lengths = some.tuples(some.integers(1, 1024), some.integers(1, 4096))
 
 

@@ -34,11 +34,6 @@ def test_a_missing_module_is_named() -> None:
         assert said in str(raised.value)
 
 
-def test_no_mindspeed_at_all() -> None:
-    with pytest.raises(ImportError, match="no module mindspeed on the path"):
-        build(ModuleNotFoundError("No module named 'mindspeed'", name="mindspeed"))
-
-
 def test_any_other_failure_keeps_its_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A module that is there and lacks a name: an ImportError which is no ModuleNotFoundError."""
     (tmp_path / "half_a_mindspeed.py").write_text("from os import no_such_name\n")

@@ -146,49 +146,6 @@ def test_modules_that_took_it_by_name(mindspeed: MindSpeed, monkeypatch: pytest.
 
 
 @marked
-def test_mindspeed_patching_meanwhile_waits(mindspeed: MindSpeed) -> None:
-    """Its other patches don't: only torch.compile's is held back."""
-
-    @with_real_compile
-    def rollout() -> None:
-        mindspeed.remove()
-        assert mindspeed.torch.jit.script != mindspeed.dummy
-        mindspeed.register()
-        mindspeed.apply()
-        assert mindspeed.torch.compile is mindspeed.true
-        assert mindspeed.torch.jit.script == mindspeed.dummy
-
-    rollout()
-    assert mindspeed.is_on
-
-
-@marked
-def test_mindspeed_imported_meanwhile_waits(package: Path) -> None:
-    torch: Any = pytest.importorskip("torch")
-    true, found = torch.compile, []
-
-    @with_real_compile
-    def rollout() -> None:
-        found.append(MindSpeed(importlib.import_module("mindspeed.patch_utils"), torch))
-        found[0].repatch()
-        assert torch.compile is true
-
-    try:
-        rollout()
-        assert found[0].is_on
-        assert now() is true
-    finally:
-        found[0].remove()
-    assert torch.compile is true
-
-
-@marked
-def test_removed_meanwhile_it_stays_removed(mindspeed: MindSpeed) -> None:
-    with_real_compile(mindspeed.remove)()
-    assert mindspeed.torch.compile is mindspeed.true
-
-
-@marked
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.recursive(st.sampled_from(["repatch", "apply", "remove"]), lambda step: st.lists(step, max_size=4)))
 def test_any_order_ends_as_without_a_rollout(mindspeed: MindSpeed, steps: Any) -> None:
@@ -236,14 +193,6 @@ def test_threads_share_it(mindspeed: MindSpeed) -> None:
     thread.join(60)
     assert seen == [mindspeed.true]
     assert mindspeed.is_on
-
-
-@marked
-def test_the_switch_is_asked_at_each_call(mindspeed: MindSpeed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(SWITCH, "0")
-    assert now() == mindspeed.dummy
-    monkeypatch.setenv(SWITCH, "1")
-    assert now() is mindspeed.true
 
 
 @pytest.mark.parametrize(("applied", "switch"), [(True, "1"), (True, "0"), (False, "1")])

@@ -13,7 +13,7 @@ import pytest
 
 from npu_rl.runtime import rollout_dp_groups
 from npu_rl.runtime.rollout_dp_groups import address, data_parallel_size, form
-from npu_rl.runtime.rollout_dp_groups.address import machine, node_address
+from npu_rl.runtime.rollout_dp_groups.address import node_address
 from tests.support import ROOT
 
 VARIABLES = ("VLLM_DP_SIZE", "VLLM_HOST_IP", "GLOO_SOCKET_IFNAME", "HCCL_SOCKET_IFNAME", "MASTER_ADDR")
@@ -96,14 +96,6 @@ def test_the_way_to_the_master(monkeypatch: pytest.MonkeyPatch) -> None:
             assert node_address() == end
 
 
-def test_a_machine_is_the_same_for_its_processes() -> None:
-    program = "from npu_rl.runtime.rollout_dp_groups.address import machine; print(machine())"
-    other = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
-    )
-    assert other.stdout.strip() == machine()
-
-
 class TestMeetingPoint:
     pytestmark = pytest.mark.rehearsal
 
@@ -149,24 +141,6 @@ class TestMeetingPoint:
         assert meeting_host([here, there], 1) == "2001:db8::2"
         with pytest.raises(RuntimeError, match=r"Rank 1 has to be reached .* VLLM_HOST_IP, the interface"):
             meeting_host([here, RankHost("b", None)], 1)
-
-    def test_a_port_is_nobody_elses(self) -> None:
-        """Neither one in use, nor twice the same; and nobody can take it, by the means by which servers do."""
-        from npu_rl.runtime.rollout_dp_groups.meeting_point import reserve_port
-
-        with socket.socket() as listener:
-            listener.bind(("", 0))
-            listener.listen()
-            ports = [reserve_port() for _ in range(20)]
-            assert len({listener.getsockname()[1], *ports}) == 21
-        for port in ports:
-            for option in (None, socket.SO_REUSEADDR, socket.SO_REUSEPORT):
-                with socket.socket() as other:
-                    if option is not None:
-                        other.setsockopt(socket.SOL_SOCKET, option, 1)
-                    with pytest.raises(OSError, match="in use"):
-                        other.bind(("", port))
-                        other.listen()
 
     def test_the_store_of_a_port_is_the_one_that_torch_gives_out(self) -> None:
         """As vLLM asks: a rendezvous at the address, each rank in a process of its own."""

@@ -69,23 +69,12 @@ def test_plain_is_a_copy_in_dicts_and_lists(value: dict[str, Any]) -> None:
     assert value == before
 
 
-def test_other_values_stay_what_they_are() -> None:
-    values = {"text": "abc", "bytes": b"abc", "pair": (1, [2]), "thing": object(), "type": int}
-    assert plain(values) == values
-
-
 @given(
     some.dictionaries(some.sampled_from("abcdef"), Json), some.dictionaries(some.sampled_from("uvwxyz"), Json)
 )
 @pytest.mark.second
 def test_both_sides_arrive(said: dict[str, Any], fixed: dict[str, Any]) -> None:
     assert call(dict, dict(said), **fixed) == {**fixed, **said}
-
-
-def test_the_dictionary_is_empty_afterwards() -> None:
-    said = {"seed": 3}
-    engine(dict, said)
-    assert said == {}
 
 
 def test_the_recipe_decides_about_prefixes_and_their_default_is_none() -> None:
@@ -109,10 +98,6 @@ def test_the_recipe_decides_about_prefixes_and_their_default_is_none() -> None:
 def test_what_belongs_elsewhere(key: str, fixed: bool, place: str) -> None:
     with pytest.raises(ValueError, match=rf"rollout\.engine_arguments\.{key}=1: .*{place}"):
         call(dict, {key: 1}, **({key: 2} if fixed else {}))
-
-
-def test_a_key_that_nobody_fixes_is_the_engines_matter() -> None:
-    assert call(dict, {"dtype": "float16"}) == {"dtype": "float16"}
 
 
 def test_off_is_upstream(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-import json
-import logging
-import os
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,58 +39,6 @@ def wake(llm: TinyLLM, sent: dict[str, Any] | None = None) -> None:
     """Load weights, by default the first ones, into an engine whose weights are awake, and wake the cache."""
     load(llm.model, weights(llm.model) if sent is None else sent)
     llm.wake_up(tags=["kv_cache"])
-
-
-def resident() -> int:
-    """Bytes of this process that are in memory, as the kernel counts them."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
-
-
-def touch(llm: TinyLLM) -> int:
-    """Bring all of the KV cache into memory, which the kernel gives zeros of only when they are written."""
-    for one in llm.runner.kv_caches[0]:
-        one.fill_(0.5)
-    return resident()
-
-
-def measure() -> None:
-    """Print what sleeping gives back, in bytes; `asleep` is all of it, `loaded` is before the cache comes back."""
-    wide, lines = 600_000, 250_000
-    llm = make(wide=wide, lines=lines)
-    sizes = {"matrices": 2 * 3 * wide * 24, "caches": 2 * 8 * lines * 24}  # 86 and 96 MB
-    sent = weights(llm.model)
-    round_trip(llm, sent)
-    awake, steps = touch(llm), []
-    for _ in range(2):
-        llm.sleep(level=2)
-        asleep = awake - resident()
-        llm.wake_up(tags=["weights"])
-        load(llm.model, sent)
-        loaded = awake - resident()
-        llm.wake_up(tags=["kv_cache"])
-        steps.append({"asleep": asleep, "loaded": loaded, "awake": awake - touch(llm)})
-    print(json.dumps(sizes | {"steps": steps}))
-
-
-def test_memory_is_given_back_to_the_system() -> None:
-    """In a process of its own, whose allocator asks the kernel for each block of over 1 MB and gives it back at once.
-
-    Left alone, glibc raises that limit to 32 MB and keeps up to 64 MB at the heap's end, so that what other tests
-    of the same process freed decided about this one.
-    """
-    done = subprocess.run(
-        [sys.executable, "-c", f"from {__name__} import measure; measure()"],
-        env=os.environ | {"MALLOC_MMAP_THRESHOLD_": str(2**20), "OMP_NUM_THREADS": "1"},
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    found = json.loads(done.stdout.splitlines()[-1])
-    for step in found["steps"]:
-        assert step["asleep"] == pytest.approx(found["matrices"] + found["caches"], rel=0.05)
-        assert step["loaded"] == pytest.approx(found["caches"], rel=0.05)
-        assert abs(step["awake"]) < 0.05 * found["caches"]
 
 
 def test_what_stays_asleep_is_small_and_nothing_grows() -> None:
@@ -166,36 +107,6 @@ def test_parameters_stay_the_same_objects_and_what_nobody_sends_stays() -> None:
     assert output.extra is output.weight and output.weight.mark == "kept"
     for one in (experts.w13_weight, experts.w2_weight, output.weight):
         assert callable(one.weight_loader) and not one.requires_grad  # type: ignore[attr-defined]
-
-
-def test_derived_tensors_go_and_come_back_from_the_new_weights() -> None:
-    llm = make()
-    impl = llm.model.attention.impl
-    assert answers(llm) == answers(llm) and llm.core.scheduler.prefixes
-    llm.sleep(level=2)
-    assert not llm.core.scheduler.prefixes  # their blocks are gone, and they are of other weights
-    assert impl.W_UV is None and impl.W_UK_T is None and impl.key_cache is None
-    llm.wake_up(tags=["weights"])
-    sent = weights(llm.model, seed=5)
-    load(llm.model, sent)
-    assert impl.W_UV is None
-    llm.wake_up(tags=["kv_cache"])
-    halves = sent["attention.kv_b_proj.weight"].T.view(tiny_engine.RANK, tiny_engine.HEADS, -1)
-    assert torch.equal(impl.W_UV, halves[..., tiny_engine.HALF :].transpose(0, 1))
-    assert torch.equal(impl.W_UK_T, halves[..., : tiny_engine.HALF].permute(1, 2, 0))
-
-
-def test_verl_finds_the_tags_and_vllm_its_state() -> None:
-    llm = make()
-    assert list(inspect.signature(llm.wake_up).parameters) == ["tags"]
-    assert list(inspect.signature(llm.sleep).parameters) == ["level"]
-    executor = llm.core.model_executor
-    llm.sleep(level=2)
-    assert executor.is_sleeping and executor.sleeping_tags == {"weights", "kv_cache"}
-    llm.wake_up(tags=["weights"])
-    assert executor.is_sleeping and executor.sleeping_tags == {"kv_cache"}
-    wake(llm)
-    assert not executor.is_sleeping and executor.sleeping_tags == set()
 
 
 def test_level_1_brings_the_weights_back_and_half_awake_it_can_sleep_again() -> None:
@@ -329,35 +240,6 @@ def test_an_error_while_generating_is_the_one_that_comes_out(
     assert not llm.core.scheduler.get_num_unfinished_requests()
     assert not llm.llm_engine.output_processor.request_states
     llm.wake_up(tags=["weights"])
-    wake(llm)
-    assert answers(llm) == first
-
-
-def test_what_fails_besides_is_logged(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """After an error of the device nothing works there, sleeping neither."""
-    llm = make()
-    llm.core.scheduler.reset_prefix_cache = lambda: False
-    with pytest.raises(ZeroDivisionError):
-        fail_in(llm, monkeypatch)
-    assert "could not sleep after that: RuntimeError: The rollout's engine can't sleep" in caplog.text
-
-
-def test_twice_is_a_warning_as_in_vllm(caplog: pytest.LogCaptureFixture) -> None:
-    llm = make()
-    first = answers(llm)
-    with caplog.at_level(logging.WARNING):
-        llm.wake_up()
-        llm.sleep(level=2)
-        llm.sleep(level=2)
-        llm.wake_up(tags=["weights"])
-        llm.wake_up(tags=["weights"])
-    assert [record.message for record in caplog.records] == [
-        "wake_up(tags=None): already awake.",
-        "The rollout's engine is already asleep.",
-        "wake_up(tags=['weights']): already awake.",
-    ]
     wake(llm)
     assert answers(llm) == first
 

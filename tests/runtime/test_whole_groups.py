@@ -35,10 +35,5 @@ def test_responses_that_stand_apart_stay_together(monkeypatch: pytest.MonkeyPatc
     assert first_groups(Batch(uids), 2, 6) == list("abcabc")
 
 
-def test_fewer_prompts_than_wanted() -> None:
-    assert group_rows(list("abab"), 3) == [0, 1, 2, 3]
-    assert group_rows([], 3) == []
-
-
 def test_two_generations_one_after_the_other() -> None:
     assert first_groups(Batch(list("ababcdcd")), 3, 6) == list("ababcc")

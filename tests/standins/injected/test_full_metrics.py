@@ -44,11 +44,3 @@ def test_what_verl_rounds_is_written_with_all_digits(standin: Any) -> None:
         2,
         {name: value for name, value in metrics.items() if value != "left out"},
     )
-
-
-def test_a_logger_that_writes_all_digits_is_left_alone(standin: Any) -> None:
-    module = logger("")
-    own = module.concat_dict_to_str
-    standin._install_in(module)
-    assert module.concat_dict_to_str is own
-    standin._install_in(SimpleNamespace())  # nor one without that function

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import sys
 import types
 from pathlib import Path
@@ -37,21 +36,6 @@ def test_a_module_that_is_there_is_changed_at_once(package: str) -> None:
     module = importlib.import_module(package)
     after_import(package, lambda found: setattr(found, "VALUE", 10))
     assert module.VALUE == 10
-
-
-def test_several_changes_run_in_order_and_once(package: str) -> None:
-    seen: list[str] = []
-    after_import(package, lambda _: seen.append("first"))
-    after_import(package, lambda _: seen.append("second"))
-    importlib.import_module(package)
-    importlib.reload(sys.modules[package])
-    assert seen == ["first", "second"]
-
-
-def test_the_loader_still_gives_the_source(package: str) -> None:
-    after_import(f"{package}.inner", lambda _: None)
-    module = importlib.import_module(f"{package}.inner")
-    assert "def shown" in inspect.getsource(module)
 
 
 def test_a_failed_import_leaves_the_hook_waiting(package: str, tmp_path: Path) -> None:

@@ -336,15 +336,6 @@ def test_a_loader_that_refuses_is_told_which_tensor_it_lacks(sync: Sync) -> None
     sync.on_the_way, sync.rollout.load_weights = left_out(NORM), load
 
 
-def test_a_failure_that_is_not_the_loaders_stays_as_it_is(sync: Sync) -> None:
-    def fail(_: Any) -> None:
-        raise ValueError("no memory")
-
-    sync.after = fail
-    with pytest.raises(ValueError, match=r"^no memory$"):
-        sync.enter()
-
-
 def test_a_matrix_that_no_update_changes_is_named(sync: Sync, tmp_path: Path) -> None:
     for number in range(4):
         if number:
@@ -366,19 +357,6 @@ def test_an_expert_without_tokens_counts_as_trained_in_the_first_steps(sync: Syn
             sync.learn(but=silent)
         sync.enter()
         assert read_weight_syncs([tmp_path / "usage"]).untrained == ([silent] if number == 7 else [])
-
-
-def test_an_update_of_another_attempt_counts(tmp_path: Path) -> None:
-    """Few steps after a resume may leave a weight as it was."""
-    for name, untrained in (("1", ["a"]), ("2", ["a", "b"]), ("3", [])):
-        folder = tmp_path / name
-        folder.mkdir()
-        line = {"sync": 3 if untrained else 2, "rank": 0, "compared": ["a", "b"], "unknown": [], "faults": []}
-        (folder / "weight-sync-node-7.jsonl").write_text(json.dumps({**line, "untrained": untrained}) + "\n")
-    assert read_weight_syncs(sorted(tmp_path.iterdir())).untrained == ["a"]
-    assert read_weight_syncs([tmp_path / "3"]).lines() == [
-        "2 tensors of the rollout equal the trainer's after each of 1 weight syncs"
-    ]
 
 
 def test_copies_that_differ_and_parts_that_nobody_trains(packages: Any) -> None:
@@ -430,10 +408,3 @@ def test_a_step_whose_rollout_keeps_the_weights_of_an_earlier_one_is_an_error(tm
     with pytest.raises(NpuRlError, match="A weight sync is missing") as caught:
         require_sync_per_step(tmp_path, 3)
     assert "Rank 1 trained 3 steps, and its rollout got the trainer's weights 2 times" in str(caught.value)
-
-
-def test_an_incomplete_line_of_a_killed_process_is_left_out(tmp_path: Path) -> None:
-    line = {"sync": 1, "rank": 0, "compared": ["a"], "unknown": ["b"], "faults": []}
-    (tmp_path / "weight-sync-node-7.jsonl").write_text(json.dumps(line) + "\n" + json.dumps(line)[:20])
-    found = read_weight_syncs([tmp_path])
-    assert (found.syncs, found.tensors, found.unknown) == (1, 1, ["b"])

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,7 +12,6 @@ from typing import Any
 import pytest
 
 from npu_rl.common.python_roots import NPU
-from npu_rl.rehearsal.patch_hooks import read_usage
 
 torch: Any = pytest.importorskip("torch")
 pytestmark = pytest.mark.rehearsal
@@ -76,7 +72,7 @@ def test_grouped_products_refuse(
         operators.npu_gmm([torch.zeros(6, 4)], [torch.zeros(2, 4, 5)], bias, ends, group_type, 0)
 
 
-def test_the_other_operators(operators: Any, torch_npu: ModuleType) -> None:
+def test_the_other_operators(operators: Any) -> None:
     grad_output, total_input = torch.randn(6, 3).bfloat16(), torch.randn(6, 4).bfloat16()
     kept = torch.randn(3, 4)
     sums = kept.clone()
@@ -84,15 +80,6 @@ def test_the_other_operators(operators: Any, torch_npu: ModuleType) -> None:
     torch.testing.assert_close(
         sums, kept + torch.einsum("tn,tk->nk", grad_output.float(), total_input.float()), rtol=1e-4, atol=1e-5
     )
-
-    x, cos, sin = torch.randn(5, 2, 3, 8), torch.rand(5, 1, 1, 8), torch.rand(5, 1, 1, 8)
-    expected = torch_npu.npu_rotary_position_embedding(x, cos, sin, 1)
-    assert torch.equal(operators.npu_rotary_position_embedding(x, cos, sin, 1), expected)
-
-    tokens, experts = torch.randn(4, 3), torch.tensor([[1, 0], [2, 1], [0, 2], [1, 2]])
-    permuted, places = operators.npu_moe_token_permute(tokens, experts, None, False)
-    back = operators.npu_moe_token_unpermute(permuted, places, torch.full((4, 2), 0.5), False, None)
-    torch.testing.assert_close(back, tokens)
 
     weight = torch.randn(4)
     reference = weight.clone().requires_grad_()
@@ -138,66 +125,3 @@ def test_the_compiler_is_replaced_whoever_imports_first(python: Python, tmp_path
         (folder / file).write_text(text)
     code += "; print(type(b.MindSpeedOpBuilder().load()).__name__, b.__loader__.get_source(b.__name__)[:17].split())"
     assert python("-c", code, path=(tmp_path,)).stdout.startswith("Operators ['")
-
-
-def archive(upstream: str, ref: str, folder: Path, *paths: str) -> Path:
-    repository = Path(os.environ["NPU_RL_UPSTREAMS"]) / upstream / "repo"
-    folder.mkdir()
-    packed = subprocess.run(
-        ["git", f"--git-dir={repository}", "archive", ref, *paths], stdout=subprocess.PIPE, check=True
-    )
-    subprocess.run(["tar", "-x", "-C", str(folder)], input=packed.stdout, check=True)
-    return folder
-
-
-@pytest.fixture(scope="session")
-def upstreams(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """MindSpeed, and of Megatron-LM only megatron/core: with megatron/training MindSpeed asks for its arguments."""
-    if not os.environ.get("NPU_RL_UPSTREAMS"):
-        pytest.skip("NPU_RL_UPSTREAMS names no folder")
-    pytest.importorskip("einops")
-    folder = tmp_path_factory.mktemp("upstreams")
-    megatron = "a845aa7e12b3a117e24c2352b9e3e60bad2e3a17"  # core_v0.12.1
-    return (
-        archive("Ascend+MindSpeed", "7ff818c4", folder / "mindspeed", "mindspeed"),
-        archive("NVIDIA+Megatron-LM", megatron, folder / "megatron", "megatron/core"),
-    )
-
-
-@pytest.mark.upstreams
-def test_mindspeed_trains_a_tiny_deepseek(
-    python: Python, tmp_path: Path, upstreams: tuple[Path, Path]
-) -> None:
-    """With MindSpeed's fused operators and without them the losses are the same, and they fall."""
-    results = {}
-    for flags in ([], ["--fused"], ["--fused", "--bf16"], ["--fused", "--bf16", "--swap"]):
-        usage = tmp_path / ("usage" + "".join(flags))
-        usage.mkdir()
-        done = python(
-            Path(__file__).with_name("train_mindspeed.py"),
-            *flags,
-            path=upstreams,
-            NPU_RL_USAGE=str(usage),
-            RENDEZVOUS=str(tmp_path / ("meeting" + "".join(flags))),
-        )
-        printed = json.loads(done.stdout.splitlines()[-1])
-        losses = printed["losses"]
-        assert printed["named"] == {"unknown": [], "twice": 0, "missing": []}
-        results["".join(flags)] = losses, read_usage(usage)[1]
-    (plain, plain_used), (fused, fused_used), (half, _), (swapped, swapped_used) = results.values()
-    assert plain[0] == pytest.approx(4.15, abs=0.15)  # ln 64: nothing learnt yet
-    assert plain[-1] < plain[0] / 2 and all(b < a for a, b in itertools.pairwise(plain))
-    assert fused == pytest.approx(plain, rel=1e-4)
-    assert half == pytest.approx(plain, rel=2e-2)
-    assert swapped == pytest.approx(half, rel=1e-3)
-    assert swapped_used["mindspeed.npu_apply_fused_adamw_v2"] > 100
-    always = {"torch_npu.npu_fusion_attention", "torch_npu.npu_rms_norm", "mindspeed.npu_gmm"}
-    assert always <= set(plain_used)
-    assert set(fused_used) - set(plain_used) >= {
-        "mindspeed.npu_rotary_position_embedding",
-        "mindspeed.npu_matmul_add_fp32",
-        "torch_npu.npu_moe_token_permute_with_routing_map",
-        "torch_npu.npu_moe_token_permute_with_routing_map_grad",
-        "torch_npu._npu_moe_token_unpermute_with_routing_map",
-        "torch_npu.npu_moe_token_unpermute_with_routing_map_grad",
-    }

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.standins.npu.test_mindspeed import archive
+from tests.code_trees import archive
 
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
@@ -30,13 +30,10 @@ print(_counts)
 
 
 def test_verl_takes_the_fused_loss_and_stays_on_the_cpu(
-    python: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+    python: Callable[..., subprocess.CompletedProcess[str]], upstreams: Path, tmp_path: Path
 ) -> None:
-    import os
-
-    if not os.environ.get("NPU_RL_UPSTREAMS"):
-        pytest.skip("NPU_RL_UPSTREAMS names no folder")
     pytest.importorskip("tensordict")
-    tree = archive("volcengine+verl", "55e3c5b", tmp_path / "tree", "verl")
+    (tmp_path / "tree").mkdir()
+    tree = archive(upstreams / "volcengine+verl/repo", "55e3c5b", "verl", tmp_path / "tree")
     done = python("-c", CODE, path=(tree,), NPU_RL_USAGE=str(tmp_path))
     assert "'torch_npu.npu_cross_entropy_loss': 1" in done.stdout

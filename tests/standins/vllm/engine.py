@@ -123,26 +123,6 @@ def _process_again(model: Any) -> None:
             method.process_weights_after_loading(module)
 
 
-def free_the_cache(llm: Any, scenario: dict[str, Any]) -> dict[str, Any]:
-    """The KV cache given back and made again, twice."""
-    import torch
-
-    engine = llm.llm_engine.engine_core.engine_core
-    runner = engine.model_executor.driver_worker.worker.model_runner
-    layers = runner.vllm_config.compilation_config.static_forward_context
-    again = []
-    for _ in range(2):
-        configuration = runner.kv_cache_config
-        runner.kv_caches.clear()
-        for layer in layers.values():
-            if layer.attn_type is not None:  # the experts' is
-                layer.kv_cache = [torch.empty(0)]
-        engine.reset_prefix_cache()
-        engine.model_executor.initialize_from_config([configuration])
-        again.append(generate(llm, scenario))
-    return {"again": again}
-
-
 def experts_here(llm: Any, scenario: dict[str, Any]) -> dict[str, Any]:
     """How many experts this rank has, and the sizes of its expert- and data-parallel groups."""
     from vllm.distributed import parallel_state

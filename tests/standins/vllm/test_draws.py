@@ -1,4 +1,4 @@
-"""Tokens that are drawn otherwise than their request says, with vLLM 0.9.1's way of sampling in small."""
+"""Tokens that are drawn otherwise than their request says. That vLLM's sampler is watched: test_engine.py."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import pytest
 from npu_rl.common.python_roots import INJECTED, REHEARSAL, VLLM
 
 torch: Any = pytest.importorskip("torch")
-pytestmark = [pytest.mark.rehearsal, pytest.mark.pypi]
+pytestmark = pytest.mark.rehearsal
 
-REQUESTS, VOCABULARY = 64, 40
+LOGITS = torch.tensor([[8.0, 6.0, 5.0, 0.0, -9.0], [0.0, 1.0, 3.0, 2.0, -1.0]])
 
 
 @pytest.fixture(scope="module")
@@ -28,95 +28,41 @@ def draws() -> Iterator[Any]:
         del sys.path[: len(folders)]
 
 
-class Pick(torch.nn.Module):
-    """As vllm/v1/sample/ops/topk_topp_sampler.py: masks what is not among the top, and draws."""
-
-    ignores: frozenset[str] = frozenset()
-
-    def forward(self, logits: Any, _generators: Any, k: Any, p: Any) -> Any:
-        order = logits.argsort(-1, descending=True)
-        ranked = logits.gather(-1, order)
-        if k is not None and "top_k" not in self.ignores:
-            ranked = ranked.masked_fill(torch.arange(ranked.shape[-1]) >= k[:, None], -torch.inf)
-        if p is not None and "top_p" not in self.ignores:
-            chances = ranked.softmax(-1)
-            ranked = ranked.masked_fill(chances.cumsum(-1) - chances >= p[:, None], -torch.inf)
-        return order.gather(-1, torch.multinomial(ranked.softmax(-1), 1))[:, 0]
+def request(temperature: float = 0.7, top_k: int | None = None, top_p: float | None = None) -> Any:
+    """Two requests, of which the second has a temperature of 0.9."""
+    k, p = (None if value is None else torch.full((2,), value) for value in (top_k, top_p))
+    return SimpleNamespace(temperature=torch.tensor([temperature, 0.9]), top_k=k, top_p=p)
 
 
-class Sampler(torch.nn.Module):
-    """As vllm/v1/sample/sampler.py."""
-
-    by = 1.0
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.topk_topp_sampler = Pick()
-
-    def sample(self, logits: Any, metadata: Any) -> Any:
-        greedy = logits.argmax(-1)
-        if metadata.all_greedy:
-            return greedy
-        logits = logits.div_((metadata.temperature * self.by).clamp(min=1e-5)[:, None])
-        drawn = self.topk_topp_sampler(logits, {}, metadata.top_k, metadata.top_p)
-        return torch.where(metadata.temperature < 1e-5, greedy, drawn)
-
-
-def metadata(temperature: float = 0.9, top_k: int | None = None, top_p: float | None = None) -> Any:
-    def each(value: float | None) -> Any:
-        return None if value is None else torch.full((REQUESTS,), value)
-
-    warm = each(temperature)
-    warm[::2] = torch.where(warm[::2] < 1e-5, warm[::2], 0.7)  # not all requests are alike
-    return SimpleNamespace(
-        temperature=warm, top_k=each(top_k), top_p=each(top_p), all_greedy=bool((warm < 1e-5).all())
-    )
-
-
-@pytest.fixture
-def sampler(draws: Any) -> Any:
-    torch.manual_seed(1)
-    module = SimpleNamespace(Sampler=type("Watched", (Sampler,), {}))
-    draws.install_in(module)
-    return module.Sampler()
-
-
-def draw(sampler: Any, request: Any) -> Any:
-    return sampler.sample(2 * torch.randn(REQUESTS, VOCABULARY), request)
-
-
-@pytest.mark.parametrize("top_k", [None, 5, VOCABULARY])
-@pytest.mark.parametrize("top_p", [None, 0.9, 1.0])
-@pytest.mark.parametrize("temperature", [0.0, 0.9, 1.0])
-def test_draws_as_configured_pass(sampler: Any, temperature: float, top_k: int, top_p: float) -> None:
-    for _ in range(20):
-        assert draw(sampler, metadata(temperature, top_k, top_p)).shape == (REQUESTS,)
-    assert not sampler.topk_topp_sampler._forward_pre_hooks
-
-
-def test_a_request_without_a_temperature_beside_others_is_greedy(sampler: Any) -> None:
-    request = metadata()
-    request.temperature[::3] = 0.0
-    logits = torch.randn(REQUESTS, VOCABULARY)
-    assert torch.equal(sampler.sample(logits.clone(), request)[::3], logits.argmax(-1)[::3])
-
-
-def test_another_temperature_is_named(sampler: Any, draws: Any) -> None:
-    sampler.by = 1 / 0.9
-    with pytest.raises(draws.DrawError, match=r"at another temperature than 0\.7: its logits differ by "):
-        draw(sampler, metadata())
+@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
+def test_logits_over_another_temperature_are_named(draws: Any, temperature: float) -> None:
+    """Those of a greedy request are not drawn from; min-p takes some away."""
+    asked = request(temperature)
+    wanted = draws.over_temperature(LOGITS, asked.temperature)
+    draws.require_scaled(wanted.masked_fill(wanted < 0, -torch.inf), wanted, asked)
+    other = wanted.clone()
+    other[0] *= 0.9
+    if not temperature:
+        draws.require_scaled(other, wanted, asked)
+        return
+    with pytest.raises(draws.DrawError, match=rf"at another temperature than {temperature:g}: its logits"):
+        draws.require_scaled(other, wanted, asked)
 
 
 @pytest.mark.parametrize(
-    ("ignored", "request_", "said"),
+    ("asked", "right", "wrong", "said"),
     [
-        ("top_k", {"top_k": 3}, r"vLLM drew token \d+ in order of likelihood, with top_k 3"),
-        ("top_p", {"top_p": 0.5}, r"vLLM drew a token below 0\.\d+ of the probability, with top_p 0\.5"),
+        ({"top_k": 2}, [1, 3], [2, 3], r"token 3 in order of likelihood, with top_k 2"),
+        ({"top_p": 0.95}, [1, 3], [2, 3], r"a token below 0\.958 of the probability, with top_p 0\.95"),
+        ({"top_k": 3, "top_p": 0.99}, [2, 0], [3, 3], r"token 4 in order of likelihood"),
     ],
 )
-def test_a_setting_that_is_ignored_is_named(
-    sampler: Any, draws: Any, ignored: str, request_: dict[str, Any], said: str
+def test_a_token_outside_of_top_k_and_top_p_is_named(
+    draws: Any, asked: dict[str, Any], right: list[int], wrong: list[int], said: str
 ) -> None:
-    sampler.topk_topp_sampler.ignores = frozenset({ignored})
+    given = request(1.0, **asked)
+    wanted = draws.over_temperature(LOGITS, given.temperature)
+    draws.require_allowed(torch.tensor([right[0], 2]), wanted, given)
     with pytest.raises(draws.DrawError, match=said):
-        draw(sampler, metadata(**request_))
+        draws.require_allowed(torch.tensor([wrong[0], 2]), wanted, given)
+    draws.require_allowed(torch.tensor([4, 0]), wanted, request(1.0))

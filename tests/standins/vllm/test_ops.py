@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -181,27 +181,3 @@ def test_the_experts_of_all_ranks_add_up(standins: ModuleType, dtype: Any) -> No
         places[mine] = torch.arange(len(mine), dtype=torch.int32)
         total += mixture(x, w13[mine], w2[mine], weights, chosen, places).double()
     torch.testing.assert_close(total, expected, **tolerance)
-
-
-def test_a_rank_none_of_whose_experts_is_chosen_adds_nothing(standins: ModuleType) -> None:
-    places = torch.tensor([-1, -1, 0])
-    chosen = torch.tensor([[0, 1]])
-    out = standins.experts.expert_mixture(
-        torch.ones(1, 4), torch.ones(1, 4, 4), torch.ones(1, 4, 2), torch.ones(1, 2), chosen, places
-    )
-    assert out.tolist() == [[0.0] * 4]
-
-
-def test_a_group_that_was_made_without_an_exchange_says_so(standins: ModuleType) -> None:
-    """As DeviceCommunicatorBase leaves it where vLLM's configuration isn't set, or says one data-parallel rank."""
-
-    class CpuCommunicator:
-        def __init__(self) -> None:
-            self.use_all2all, self.all2all_manager = False, None
-
-    standins.communicator.install_in(SimpleNamespace(CpuCommunicator=CpuCommunicator))
-    made: Any = CpuCommunicator()
-    with pytest.raises(RuntimeError, match="set_current_vllm_config"):
-        made.dispatch(torch.zeros(1, 2), torch.zeros(1, 2))
-    with pytest.raises(RuntimeError, match="set_current_vllm_config"):
-        made.combine(torch.zeros(1, 2))
