@@ -111,15 +111,13 @@ def run_cli(
     cwd: Path | None = None,
     *,
     timeout: float = 60.0,
-    from_nothing: bool = False,
 ) -> subprocess.CompletedProcess[str]:
     """`npu-rl ARGS` as a process of its own. Look at `returncode`, `stdout` and `stderr`.
 
-    It starts with its imports made (tests/command_server.py), but not `from_nothing` or where `env` has Python start
-    otherwise.
+    It starts with its imports made (tests/command_server.py), but not where `env` has Python start otherwise.
     """
     words = [str(arg) for arg in args]
-    if not from_nothing and read_at_start(env) == read_at_start(python_env()):
+    if read_at_start(env) == read_at_start(python_env()):
         return command_server().run(words, env, os.path.abspath(cwd or "."), timeout)
     return subprocess.run(
         [sys.executable, "-m", "npu_rl", *words],
@@ -282,7 +280,6 @@ class Repo:
         *,
         on: str = "main",
         parents: Sequence[str] | None = None,
-        author: str = "A U Thor <author@example.com>",
         days: int = 0,
     ) -> str:
         """A commit that changes `files` (None removes one; the rest stays) on a branch or `refs/…`; its id.
@@ -297,7 +294,9 @@ class Repo:
         self._commits += 1
         body = message.encode()
         lines = [f"commit {ref}\nmark :1\n".encode()]
-        lines += [f"{who} {author} {stamp} +0000\n".encode() for who in ("author", "committer")]
+        lines += [
+            f"{who} A U Thor <author@example.com> {stamp} +0000\n".encode() for who in ("author", "committer")
+        ]
         lines += [f"data {len(body)}\n".encode(), body, b"\n"]
         lines += [
             f"{'merge' if i else 'from'} {self.id(parent)}\n".encode() for i, parent in enumerate(parents)

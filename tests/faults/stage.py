@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,11 +91,21 @@ class Scene:
 
     def killed_at(self, number: int, name: str, *options: str) -> tuple[bool, list[str]]:
         """Run a setup that dies before its change with this number; whether it did, and what it had begun."""
-        return run_killed_at(number, self.arguments(name, *options), self.env, self.folder / "events.log")
+        log = self.folder / "events.log"
+        first = ["tests.faults.killer:watch", number, str(log)]
+        done = command_server().run(self.arguments(name, *options), self.env, "/", 120, first)
+        assert done.returncode in (0, -signal.SIGKILL), done.stderr
+        events = log.read_text().splitlines()
+        log.unlink()
+        return done.returncode != 0, events
 
     def killed_after(self, seconds: float, name: str, *options: str) -> bool:
         """Run a setup and kill it with every process below it after a time; whether it was still running."""
-        return run_killed_after(seconds, self.arguments(name, *options), self.env)
+        try:
+            command_server().run(self.arguments(name, *options), self.env, "/", seconds, kill=kill_family)
+            return False
+        except subprocess.TimeoutExpired:
+            return True
 
     def finish(self) -> None:
         """If a setup was killed in the middle of its swap: a command that looks says so, and how to go on."""
@@ -154,26 +164,6 @@ class Scene:
         store = [*(self.store / "tmp").iterdir(), *self.store.rglob("tmp_*"), *self.store.rglob(".*")]
         temporary = list(Path(self.env["TMPDIR"]).iterdir())
         return [str(p) for p in (*hidden, *outside, *git_locks, *temporary, *(store if whole else ()))]
-
-
-def run_killed_at(
-    number: int, arguments: Sequence[str], env: Mapping[str, str], log: Path
-) -> tuple[bool, list[str]]:
-    """Run a command that dies before its change with this number; whether it did, and what it had begun."""
-    log.unlink(missing_ok=True)
-    first = ["tests.faults.killer:watch", number, str(log)]
-    done = command_server().run(arguments, env, "/", 120, first)
-    assert done.returncode in (0, -signal.SIGKILL), done.stderr
-    return done.returncode != 0, log.read_text().splitlines()
-
-
-def run_killed_after(seconds: float, arguments: Sequence[str], env: Mapping[str, str]) -> bool:
-    """Run a command and kill it with every process below it after a time; whether it was still running."""
-    try:
-        command_server().run(arguments, env, "/", seconds, kill=kill_family)
-        return False
-    except subprocess.TimeoutExpired:
-        return True
 
 
 def kill_family(pid: int) -> None:
