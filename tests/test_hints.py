@@ -12,12 +12,8 @@ from typing import Any
 import pytest
 
 import npu_rl
-from npu_rl.recipes.trainer_code.adaptation_switches import known_switches
-from npu_rl.training.monitor.symptoms import symptoms
 
 ROOT = Path(npu_rl.__file__).parent
-# Where messages about recipes are.
-ROOMS = ("training", "recipes")
 
 
 @cache
@@ -43,33 +39,6 @@ def _texts(path: Path) -> Iterator[tuple[str, str]]:
             yield f"{name}:{node.lineno}", "".join(map(str, parts))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in others:
             yield f"{name}:{node.lineno}", node.value
-
-
-@cache
-def hints() -> list[tuple[str, str]]:
-    """The texts that tell what to do: of the arguments `hint` and `fix`, and of the symptoms."""
-    return list(_hints())
-
-
-def _hints() -> Iterator[tuple[str, str]]:
-    for number, symptom in enumerate(symptoms()):
-        yield f"symptom {number}: {symptom.pattern.pattern[:30]}", symptom.fix
-    for path in sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            for word in getattr(node, "keywords", []):
-                if word.arg in ("hint", "fix"):
-                    yield f"{path.relative_to(ROOT)}:{node.lineno}", " ".join(_constants(word.value))
-
-
-def _constants(node: ast.AST) -> Iterator[str]:
-    for inner in ast.walk(node):
-        if isinstance(inner, ast.Constant) and isinstance(inner.value, str):
-            yield inner.value
-
-
-def test_the_adaptations_that_hints_name_exist() -> None:
-    named = {slug for _, hint in hints() for slug in re.findall(r"adaptations\.([a-z][a-z0-9-]+)", hint)}
-    assert named and named <= set(known_switches(None))
 
 
 def _commands() -> Any:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.common.errors import DataError
 from npu_rl.data.data_check.mindspeed_rl_files import preprocess, sequences
 from tests.data_check.test_check import made_tokenizer
 from tests.datasets.test_prepare import cli, deepscaler, write
@@ -71,13 +70,6 @@ def test_the_script_is_run_without_the_trainer(tmp_path: Path) -> None:
     }
     assert sequences(tmp_path / "test_packed_labels_document.idx") == 2
     assert not list(tmp_path.glob("*.work")) and not list((tmp_path / "code").rglob("__pycache__"))
-
-
-def test_rows_that_it_leaves_out_are_told(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="left out 1 of 5 rows"):
-        preprocess(
-            fake_tree(tmp_path / "code", dropped=1), sys.executable, tmp_path, rows_files(tmp_path, 5, 2)
-        )
 
 
 def test_options_that_belong_together(tmp_path: Path, quickstart_workspace: Path) -> None:

@@ -79,26 +79,6 @@ def test_a_dropped_patch_goes_out_of_the_series_and_comes_back(two: Export) -> N
     assert (two.code / "lib/core.py").read_text() == LINES
 
 
-def test_a_series_of_quilts_keeps_its_names_and_options(two: Export) -> None:
-    for path in (two.patches / "up").iterdir():
-        path.unlink()
-    (two.patches / "up/sub").mkdir()
-    bare = TEN.replace("a/pkg/", "pkg/").replace("b/pkg/", "pkg/")
-    (two.patches / "up/sub/ten.patch").write_text(bare)
-    (two.patches / "up/thirty.patch").write_text(THIRTY)
-    (two.patches / "up/series").write_text("sub/ten.patch -p0\nthirty.patch -p1 # why\n")
-    two.lay()
-    before = two.beside()
-    assert "nothing to write" in ok(two.export()).stdout and two.beside() == before
-    two.fix_up("ten", lib__core_py=(two.code / "lib/core.py").read_text().replace("line 1\n", "line 0\n"))
-    two.commit("Another", text="S = 2\n")
-    written = two.round_trip()
-    assert "--- pkg/core.py\n" in written["patches/up/sub/ten.patch"].decode()
-    assert written["patches/up/thirty.patch"] == THIRTY.encode()
-    series = b"sub/ten.patch -p0\nthirty.patch -p1 # why\n0001-another.patch\n"
-    assert written["patches/up/series"] == series
-
-
 def test_a_bundled_patchset_that_changes_is_copied(
     two: Export, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -120,21 +120,6 @@ def test_headings_of_python(at: int, heading: str, fits: bool) -> None:
     assert (misplaced(SOURCE, hunk(at, heading), at, "a.py") is None) == fits
 
 
-@pytest.mark.parametrize(
-    ("heading", "fits"),
-    [
-        ("int one(void)", False),
-        ("int two(void)", True),
-        ("int gone(void)", True),  # its line is not in the file: nothing to hold against
-        ("namespace a {", True),  # of a pattern that takes no functions
-    ],
-)
-def test_headings_of_other_languages(heading: str, fits: bool) -> None:
-    source = b"namespace a {\nint one(void)\n{\n" + TWIN + b"int two(void)\n{\n" + TWIN
-    said = misplaced(source, hunk(9, heading), 9, "a.c")
-    assert said is None if fits else said and "below `int two(void)`" in said
-
-
 def test_a_change_between_functions_is_in_none() -> None:
     """Its heading is the function above, whichever that is; not the method of another class."""
     constants = SOURCE + b"\n\nX = [\n" + TWIN + b"]\n"
