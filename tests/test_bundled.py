@@ -72,26 +72,6 @@ def test_a_wheel_holds_its_own_data(wheel: Path, tmp_path: Path) -> None:
     ]
 
 
-EXTEND = """
-from pathlib import Path
-from npu_rl.stack.manifest.load_manifest import load_manifest
-from npu_rl.common.yaml_documents.file_digests import unchanged
-for name in ('bigger', './mine.yaml'):
-    loaded = load_manifest(name)
-    print(loaded.manifest.name, loaded.bundled, *loaded.files, unchanged(loaded.files, loaded.path))
-print(load_manifest('./mine.yaml').where('components', 'verl', 'ref'))
-"""
-
-
-def test_bundled_manifests_are_named_and_extended(wheel: Path, tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text("extends: bigger\nname: mine\n")
-    assert run(wheel, EXTEND, tmp_path) == [
-        "bigger True bundled:bigger.yaml bundled:minimal.yaml True",
-        "mine False mine.yaml bundled:bigger.yaml bundled:minimal.yaml True",
-        "bundled:minimal.yaml:8",
-    ]
-
-
 REFUSE = """
 from npu_rl.common.errors import ManifestError
 from npu_rl.stack.manifest.load_manifest import load_manifest

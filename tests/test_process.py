@@ -25,7 +25,6 @@ from tests.training.processes import (
     lives,
     new_id,
     pid_of,
-    run_python,
     wait_for,
 )
 
@@ -77,11 +76,6 @@ def test_every_process_of_a_run_is_found_and_no_other(tmp_path: Path, run_id: st
         assert set(processes_of(run_id)) == members
     stop(child, run_id, grace=0.5)
     assert processes_of(run_id) == []
-
-
-def test_a_value_that_only_begins_like_the_id_is_another_run(tmp_path: Path, run_id: str) -> None:
-    with bystander(tmp_path, run_id + "0"), bystander(tmp_path, run_id[:-1]):
-        assert processes_of(run_id) == []
 
 
 # -- stop ----------------------------------------------------------------------------------------------
@@ -140,20 +134,6 @@ def test_a_second_ctrl_c_ends_the_waiting(tmp_path: Path, run_id: str) -> None:
     assert launcher.exitcode == 0
     assert said.get() == -signal.SIGKILL
     assert processes_of(run_id) == []
-
-
-def test_a_driver_started_where_ctrl_c_is_ignored_still_hears_it(tmp_path: Path, run_id: str) -> None:
-    """A shell without job control ignores SIGINT for what it starts in the background."""
-    code = (
-        "import sys\n"
-        "from pathlib import Path\n"
-        "from npu_rl.common.process import stop\n"
-        "from tests.training.processes import launch\n"
-        "child = launch(Path(sys.argv[1]), sys.argv[2], 'forever')\n"
-        "print(stop(child, sys.argv[2]), child.poll())\n"
-    )
-    shell = ["sh", "-c", 'trap "" INT; exec "$@"', "sh"]
-    assert run_python(code, tmp_path, run_id, before=shell).stdout == "[] 130\n"
 
 
 def test_a_pid_that_is_no_longer_the_runs_gets_no_signal(tmp_path: Path, run_id: str) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.common.disk import LockUse, disk_errors, remove_tree
+from npu_rl.common.disk import LockUse, disk_errors
 from npu_rl.common.errors import HostError
 from npu_rl.stack.git.command import Git
 from npu_rl.stack.store import DAY, LOCK, Store, Unit, pack_loose, unit_key
@@ -146,16 +146,6 @@ def test_a_damaged_unit_is_dropped_and_can_be_made_again(harm: Callable[[Unit], 
     assert not (store.units / KEY).exists()
     assert make(store) == store.find(KEY)
     assert left(store) == []
-
-
-def test_publishing_over_a_damaged_unit_replaces_it(store: Store) -> None:
-    with store.quarantine() as folder:
-        fill(folder)
-        DAMAGE["a bit of the pack"](make(store))
-        store.publish(folder, KEY, {"who": "new"})
-    found = store.find(KEY)
-    assert found is not None
-    assert found.facts()["who"] == "new"
 
 
 # -- files ---------------------------------------------------------------------------------------------
@@ -406,16 +396,6 @@ def test_disk_errors_are_for_people(number: int, what: str) -> None:
     assert caught.value.exit_code == 3
 
 
-@pytest.mark.parametrize("place", ["file", "broken"])
-def test_a_store_where_a_file_is(place: str, tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"")
-    (tmp_path / "broken").symlink_to("broken")
-    with pytest.raises(HostError):
-        Store(tmp_path / place)
-    done = run_cli(["store", "gc"], {**clean_env(tmp_path), "NPU_RL_STORE": str(tmp_path / place)})
-    assert_told(done, code=3)
-
-
 READ_ONLY = """
 from pathlib import Path
 from npu_rl.common.errors import HostError
@@ -474,12 +454,3 @@ def test_remove_tree_removes_whatever_its_permissions(tmp_path: Path) -> None:
     assert (outside / "file").exists(), "a link was followed"
     assert tmp_path.stat().st_mode == before, "a folder beside was opened"
     assert outside.stat().st_mode & 0o777 == 0o750
-
-
-def test_remove_tree_of_a_link_or_a_file_or_nothing(tmp_path: Path) -> None:
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "link").symlink_to("folder")
-    (tmp_path / "file").write_bytes(b"")
-    for name in ("link", "file", "nothing"):
-        remove_tree(tmp_path / name)
-    assert [p.name for p in tmp_path.iterdir()] == ["folder"]

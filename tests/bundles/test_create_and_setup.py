@@ -97,14 +97,6 @@ def test_what_exists_is_not_written_over(stack: MadeStack, tmp_path: Path) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["m.tar"]
 
 
-def test_its_first_line_unpacks_what_the_others_need(stack: MadeStack, tmp_path: Path) -> None:
-    unpack, environment, setup = stack.bundle(tmp_path / "b.tar")
-    ok(run_program(["sh", "-c", unpack], cwd=tmp_path))
-    assert (tmp_path / "npu-rl-start/manifests/m/m.lock.json").exists()
-    assert "npu-rl-start/npu-rl/pip-1-py3-none-any.whl/pip install" in environment
-    assert setup.endswith("npu-rl setup --manifest npu-rl-start/manifests/m/m.yaml --bundle b.tar")
-
-
 @pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="no ssh-keygen")
 def test_the_documented_lines_sign_and_verify(stack: MadeStack, tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs/install.md").read_text()

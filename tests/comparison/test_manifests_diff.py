@@ -111,18 +111,6 @@ def test_the_same_stack_in_another_folder_has_no_difference(world: World, up: Re
     assert ok(run(world, "a.yaml", "b.yaml")).stdout.endswith("\nno difference\n")
 
 
-def test_a_history_that_parted_is_counted_on_both_sides(world: World, up: Repo) -> None:
-    start = up.id("main")
-    left = up.commit({"pkg/a.py": "left\n"}, on="left", parents=[start])
-    up.commit({"pkg/a.py": "1\n"}, on="right", parents=[start])
-    right = up.commit({"docs/x.md": "2\n"}, on="right")
-    for name, pin in (("a", left), ("b", right)):
-        world.manifest({"up": component(up, ref=pin)}, name)
-        world.lock(name=name)
-    commits = compared(world, "a.yaml", "b.yaml", "--commits")["pins"][0]["commits"]
-    assert (commits["count"], commits["gone"], len(commits["touching"])) == (2, 1, 1)
-
-
 def test_a_lock_is_needed_and_one_older_than_its_manifest_is_noted(world: World, up: Repo) -> None:
     world.manifest({"up": component(up)}, "a")
     world.manifest({"up": component(up)}, "b")

@@ -12,14 +12,12 @@ from typing import Any
 
 import pytest
 
-from npu_rl.common.errors import UsageError
 from npu_rl.data.data_check.check_data import Checked, data_findings, unjudged
 from npu_rl.data.data_check.gather import gather
-from npu_rl.data.data_check.reward_trial import answer_of, responses, try_reward
+from npu_rl.data.data_check.reward_trial import try_reward
 from npu_rl.data.datasets.trainer_files import TrainerFile, read_trainer_file
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from tests.datasets.test_prepare import cli, deepscaler, prepare, write
-from tests.own_trainer import write_recipe
 from tests.support import run_cli
 
 pq = pytest.importorskip("pyarrow.parquet")
@@ -164,18 +162,6 @@ def test_what_a_reward_scores_of_several_sources_in_one_process(
     assert "needs the package no_such_package, which PYTHON" in why["reward of package"]
     plain = Checked([TrainerFile(Path("f"), forms={("boxed", ()): 1})], [], trials=trials)  # type: ignore[arg-type]
     assert findings(plain)["template"][0] == "advice"
-
-
-def test_an_answer_is_taken_from_the_truths_type() -> None:
-    truths: tuple[Any, ...] = ("34", 3.5, ["a", "b"], {"target": ["x"]}, {"tests": []}, None)
-    assert [answer_of(truth) for truth in truths] == ["34", "3.5", "a", "x", None, None]
-    assert responses("7")["right-answer"].endswith("\nAnswer: 7")
-    assert not [name for name in responses({"tests": []}) if name.startswith("right")]
-
-
-def test_a_recipe_whose_trainer_reads_other_files(prepared: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="does not read Parquet files"):
-        gather(load_recipe(str(write_recipe(tmp_path, ""))), prepared, None, None, None, lambda _: None)
 
 
 @pytest.mark.parametrize(

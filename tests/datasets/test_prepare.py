@@ -99,19 +99,6 @@ def test_math_takes_the_last_box(solution: str, answer: str | None) -> None:
     assert last_boxed(solution) == answer
 
 
-def test_math_lighteval_from_parquet(tmp_path: Path) -> None:
-    rows = [
-        {"problem": f"p{n}", "level": "1", "type": "t", "solution": rf"so \boxed{{{n}}}"} for n in range(2500)
-    ]
-    source = tmp_path / "train.parquet"
-    pq.write_table(pa.Table.from_pylist(rows), source)
-    report = prepare("math-lighteval", source, tmp_path / "out", "--test-fraction", "0.5")
-    assert report["read"] == {"train.parquet": 2500}
-    assert 1100 < report["files"]["test.parquet"]["rows"] < 1400
-    row = table(tmp_path / "out", "train")[-1]
-    assert row["reward_model"]["ground_truth"] == str(row["extra_info"]["index"])
-
-
 def test_what_is_left_out_is_counted_and_listed(tmp_path: Path) -> None:
     rows = deepscaler(60)
     rows[1]["answer"] = " "
@@ -192,6 +179,15 @@ def test_the_default_template_asks_for_what_the_reward_looks_for() -> None:
     assert asked_for(r"within \\boxed{}, after Answer:") == ("Answer:",)
 
 
+def test_overwrite_spares_what_prepare_did_not_make(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/train.parquet").write_text("mine")
+    done = cli("prepare", "deepscaler", "--input", source, "--output", tmp_path / "out", "--overwrite")
+    assert done.returncode == 2 and "it has no prepared.json" in done.stderr
+    assert contents(tmp_path / "out") == {"train.parquet": b"mine"}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["d.json", "out"]
+
+
 def test_overwrite_moves_aside_what_prepare_made(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     prepare("deepscaler", source, out)
@@ -214,12 +210,3 @@ def test_overwrite_moves_aside_what_prepare_made(source: Path, tmp_path: Path) -
         assert contents(out).keys() == {"prepared.json", "test.parquet", "train.parquet"}
     assert contents(tmp_path / "out.old-1") == before and contents(tmp_path / "out.old-2") == contents(out)
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
-
-
-def test_overwrite_spares_what_prepare_did_not_make(source: Path, tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out/train.parquet").write_text("mine")
-    done = cli("prepare", "deepscaler", "--input", source, "--output", tmp_path / "out", "--overwrite")
-    assert done.returncode == 2 and "it has no prepared.json" in done.stderr
-    assert contents(tmp_path / "out") == {"train.parquet": b"mine"}
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["d.json", "out"]

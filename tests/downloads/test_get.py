@@ -67,17 +67,6 @@ def test_the_commands_of_a_dataset() -> None:
     assert "--input 'my data'/deepscaler.json" in done.stdout
 
 
-def test_a_pinned_revision_is_the_hubs() -> None:
-    done = get(
-        "weights", "deepseek-v3", "--revision", COMMIT, "--mirror", "https://hub.example.com", "--json"
-    )
-    said = json.loads(done.stdout)
-    assert f"--revision {COMMIT}" in said["commands"]["hub"]
-    assert said["commands"]["mirror"].startswith("HF_ENDPOINT=https://hub.example.com hf download ")
-    assert COMMIT not in said["commands"]["modelscope"]
-    assert said["next"] == "npu-rl weights cast deepseek-v3 deepseek-v3-bf16"
-
-
 def test_a_whole_download_of_the_hub(tmp_path: Path) -> None:
     hub_file(tmp_path, "deepscaler.json", b"[]" * 100)
     hub_file(tmp_path, "sub/README.md", b"# Data\n", large=False)
@@ -109,13 +98,6 @@ def test_a_changed_missing_or_unfinished_file(tmp_path: Path) -> None:
 
 def checked(folder: Path, *needed: str) -> VerifiedDownload:
     return verify_download(folder, needed, None, lambda _done, _total: None)
-
-
-def test_a_download_that_no_hash_is_known_of(tmp_path: Path) -> None:
-    (tmp_path / "deepscaler.json").write_text("[]")
-    found = checked(tmp_path, "deepscaler.json")
-    assert (found.faults, found.unknown, found.hashed) == ([], ["deepscaler.json"], [])
-    assert checked(tmp_path, "other.json").faults == ["other.json: missing"]
 
 
 def test_shards_are_held_against_index_and_header(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -59,18 +58,6 @@ def test_every_unit_of_the_store_is_damaged(scene: Scene, what: str, damage: Dam
     assert os.listdir(scene.store / "tmp") == []
     assert snapshot(scene.paths.root) == before
     scene.check("old")
-
-
-def test_kept_patch_texts_are_damaged(scene: Scene) -> None:
-    files = list((scene.store / "files").iterdir())
-    assert files
-    for path in files:
-        flip(path)
-    for unit in (scene.store / "units").iterdir():
-        shutil.rmtree(unit)
-    other = scene.folder / "other"
-    ok(run_cli(["setup", "-m", scene.stage.manifest("old"), "-w", other], scene.env))
-    assert run_cli(["verify", "--deep", "-w", other], scene.env).returncode == 0
 
 
 def test_without_the_network_damage_is_an_error_that_says_so(scene: Scene) -> None:

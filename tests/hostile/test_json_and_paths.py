@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from npu_rl.common.bounded import parse_json, read_file, read_json
+from npu_rl.common.bounded import parse_json, read_json
 from npu_rl.common.errors import NpuRlError
 from npu_rl.stack.git.objects import FILE, Entry, format_tree
 from npu_rl.workspace.folder.file_check import read_stats
@@ -28,17 +27,6 @@ def test_json_that_is_none_is_one_error(text: bytes, tmp_path: Path) -> None:
     with pytest.raises(ValueError):
         read_json(tmp_path / "f")
     assert read_stats(tmp_path / "f", "x") == {}
-
-
-def test_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "f")
-    with pytest.raises(OSError, match="Not a regular file"):
-        read_file(tmp_path / "f")
-    with pytest.raises(IsADirectoryError):
-        read_file(tmp_path)
-    (tmp_path / "large").write_bytes(bytes(100))
-    with pytest.raises(ValueError, match="larger"):
-        read_file(tmp_path / "large", most=99)
 
 
 def upstream_tree(folder: Path, entries: list[tuple[str, str, str]]) -> str:

@@ -11,7 +11,6 @@ from npu_rl.common.errors import HostError, SourceError, UsageError
 from npu_rl.common.interpreter import read_interpreter
 from npu_rl.stack.installation import install_plan
 from npu_rl.stack.installation.install_plan import plan_installation, plan_lines
-from npu_rl.stack.installation.named_wheels import choose_wheel, named_wheels
 from npu_rl.stack.installation.unfinished import begin, unfinished_packages
 from tests.installation.made_packages import HERE, MACHINE, OTHER, Stack, sdist, tree, wheel
 
@@ -191,20 +190,3 @@ def test_interpreters_that_do_not_do_are_refused(stack: Stack, monkeypatch: pyte
         stack.plans()
     with pytest.raises(HostError, match="is not a usable Python"):
         plan_installation(str(stack.manifest), "/bin/false", None, ())
-
-
-def test_wheels_are_chosen_by_what_the_interpreter_takes(tmp_path: Path) -> None:
-    own = f"cp{HERE.replace('.', '')}"
-    names = [
-        f"torch-2.5.1+cpu-{own}-{own}-manylinux_2_17_{MACHINE}.whl",
-        "torch-2.5.1-py3-none-any.whl",
-        f"torch-2.5.1-cp39-cp39-manylinux_2_17_{MACHINE}.whl",
-        f"torch-2.6.0-{own}-{own}-manylinux_2_17_{MACHINE}.whl",
-    ]
-    found = named_wheels([write(tmp_path / "wheels", *((name, b"") for name in names))], HERE)
-    chosen = [choose_wheel(found, "torch", version) for version in ("2.5.1", "2.6.0", "2.7.0", "")]
-    assert [one.path.name if one else None for one in chosen] == [names[0], names[3], None, names[0]]
-    readme = write(tmp_path / "other", ("README-1.whl", b"")) / "README-1.whl"
-    for place in (write(tmp_path / "empty"), tmp_path / "nowhere.whl", readme):
-        with pytest.raises(UsageError, match="--wheels names no wheels"):
-            named_wheels([place], HERE)

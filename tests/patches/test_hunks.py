@@ -102,14 +102,6 @@ def test_a_replaced_hunk_is_superseded() -> None:
     assert states(records, b"x\n" + three) == [("superseded", 10), ("shifted", 26), ("shifted", 11)]
 
 
-def test_a_hunk_replaced_in_part_keeps_the_rest() -> None:
-    three = edit(ONE, ("ten", "10\n"))
-    first, _, third = records_of(BASE, ONE, three)
-    assert (first.state, first.line) == ("in place", 11)
-    assert ("+", "ten and a half\n") in first.lines and ("+", "ten\n") not in first.lines
-    assert states([first, third], three) == [("in place", first.line), ("in place", 10)]
-
-
 def test_a_reverted_patch_is_superseded_and_its_revert_in_place() -> None:
     for back in (ONE, edit(BASE, ("line 25", ""))):
         records = records_of(BASE, back, BASE)

@@ -73,15 +73,6 @@ def test_a_name_may_not_leave_the_folder(tmp_path: Path, name: str) -> None:
         read_patchset(patchset(tmp_path / "p", name.format(tmp_path=tmp_path)))
 
 
-def test_a_series_as_quilt_writes_it(tmp_path: Path) -> None:
-    """Any names, subfolders, `-pN`, and patches that are left out by a comment."""
-    (tmp_path / "p/sub").mkdir(parents=True)
-    names = ["sub/B.diff", "c.patch", "off.patch", "0001-a.patch"]
-    series = "sub/B.diff -p0\n./c.patch -p 2  # why\n#off.patch\n0001-a.patch\n"
-    sources = read_patchset(patchset(tmp_path / "p", series, *names))
-    assert [(s.name, s.strip) for s in sources] == [("sub/B.diff", 0), ("c.patch", 2), ("0001-a.patch", None)]
-
-
 def test_lint_demands_the_header(tmp_path: Path) -> None:
     folder = patchset(tmp_path / "p", "0001-a.patch\n", "0001-a.patch", header=GOOD)
     assert len(read_patchset(folder, lint=True)) == 1

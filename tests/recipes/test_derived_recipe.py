@@ -44,14 +44,3 @@ def test_an_unchanged_recipe_keeps_its_texts_and_origins(path: Path) -> None:
     same = derive_recipe(loaded, loaded.recipe, "nobody")
     assert recipe_yaml(same) == recipe_yaml(loaded)
     assert same.digest == loaded.digest
-
-
-def test_values_of_open_mappings_keep_their_types_and_changes_name_their_writer(tmp_path: Path) -> None:
-    loaded = load_recipe("quickstart", ["seed=7"])
-    values = {"text": "7", "null": None, "list": [True, 1.5, "true", {"a": "1"}], "empty": {}, "word": "x"}
-    recipe = loaded.recipe.model_copy(update={"overrides": {"trainer.x": values}, "steps": 3})
-    changed = derive_recipe(loaded, recipe, "scaled down")
-    assert read_back(changed, tmp_path).overrides == {"trainer.x": values}
-    text = recipe_yaml(changed)
-    assert "steps: 3  # scaled down" in text
-    assert "seed: 7  # command line: seed=7" in text

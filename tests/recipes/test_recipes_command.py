@@ -8,9 +8,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from npu_rl.common.bundled import data_root
 from npu_rl.recipes.recipe.load_recipe import load_recipe
-from npu_rl.workspace.folder.receipt import Receipt
 from tests.config.documents import write
 from tests.recipes.examples import MINIMAL
 from tests.support import clean_env, ok, run_cli
@@ -60,22 +58,3 @@ def test_check_reports_faults_of_the_recipe_itself_first(npu_rl) -> None:  # typ
     assert [(error["key"], error["where"]) for error in found["findings"]] == [
         ("device", "r.yaml:5"), ("steps", "command line: steps=x"),
     ]  # fmt: skip
-
-
-def test_check_against_a_workspace(npu_rl) -> None:  # type: ignore[no-untyped-def]
-    """The code of a workspace is found from the folder one is in, or named."""
-    code = npu_rl.here / "ws" / "code"
-    write(code / "verl" / "trainer" / "config" / "ppo_trainer.yaml", "data: {train_batch_size: 8}\n")
-    write(
-        code / "verl" / "trainer" / "main_ppo.py",
-        'import hydra\n\n\n@hydra.main(config_path="config", config_name="ppo_trainer")\ndef main(config): ...\n',
-    )
-    lock = (data_root() / "manifests" / "quickstart.lock.json").read_text(encoding="utf-8")
-    receipt = Receipt({"code": {}}, {"code": "0" * 40}, {"code": "0" * 40}, [], {}, {}).dump()
-    for name, text in (("receipt.json", receipt), ("lock.json", lock)):
-        write(npu_rl.here / "ws" / ".npu-rl" / name, text)
-    done = npu_rl("recipes", "check", "quickstart", "--json", "--workspace", "ws")
-    found = json.loads(done.stdout)
-    assert found["code"] == str(code)
-    assert done.returncode == 1, "that trainer knows hardly a key"
-    assert any(error["trainer_key"] == "actor_rollout_ref.actor.optim.lr" for error in found["findings"])

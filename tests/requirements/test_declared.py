@@ -95,11 +95,3 @@ def test_what_is_too_much_is_named() -> None:
     assert len(odd) == 21 and odd[-1] == "and 80 more"
     chain = {f"{n}.txt": f"-r {n + 1}.txt" for n in range(1000)}
     assert declared({**chain, "requirements.txt": "-r 0.txt"}).unread == ["more than 100 files are named"]
-
-
-def test_a_reason_is_one_printable_line() -> None:
-    """Else the lock that is written could not be read."""
-    text = '[build-system]\nbuild-backend = "a\\nb\\u0000"\n[project]\ndynamic = ["dependencies"]\n'
-    assert declared({"pyproject.toml": text}).unread == [
-        "pyproject.toml: dependencies, which a?b? finds can't be read"
-    ]

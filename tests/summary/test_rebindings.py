@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -65,33 +64,3 @@ def test_what_is_found_is_what_python_rebinds(tmp_path: Path) -> None:
     )
     ran = ok(run_program([sys.executable, "-c", code], cwd=tmp_path))
     assert ran.stdout.strip() == str(sorted(one[0] for one in found(mine.read_text(), "mine.py")))
-
-
-@pytest.mark.upstreams
-def test_mindspeeds_registrations(upstreams: Path, tmp_path: Path) -> None:
-    repository = upstreams / "Ascend+MindSpeed" / "repo"
-    name = "mindspeed/core/optimizer/swap_optimizer"
-    told = ok(
-        run_program(
-            [
-                "git",
-                "-C",
-                str(repository),
-                "grep",
-                "-l",
-                "register_patch(",
-                "7ff818c4",
-                "--",
-                "mindspeed/features_manager",
-            ]
-        )
-    ).stdout.split()
-    assert told, name
-    counted = targets = 0
-    for line in told:
-        text = subprocess.run(
-            ["git", "-C", str(repository), "show", line], capture_output=True, check=True
-        ).stdout
-        counted += text.count(b"register_patch(") - text.count(b"def register_patch(")
-        targets += len(rebindings_in_file(line.partition(":")[2], text))
-    assert targets > 0.9 * counted  # the rest are names in variables

@@ -25,7 +25,6 @@ from tests.code_trees import (
 )
 
 A = "actor_rollout_ref.actor"
-MADE = {"model": {"make": "tiny-deepseek-v3"}, "data": {"make": "digit-questions", "batch": 8}}
 
 
 @pytest.fixture
@@ -141,23 +140,6 @@ def test_what_a_backend_does_not_hear(code: Path) -> None:
 def test_npu_rls_own_keys_cannot_be_overridden(key: str) -> None:
     (error,) = errors(recipe(overrides={key: "x"}), None, "reserved-key")
     assert f"{key} is npu-rl's to set: {RESERVED[key]}" in error
-
-
-def test_what_npu_rl_makes_it_names(code: Path) -> None:
-    keys = {"data.train_files": "x", "actor_rollout_ref.model.path": "y", "data": {"val_files": "z"}}
-    loaded = Loaded(recipe(overrides=keys).recipe)
-    assert errors(loaded, code, "reserved-key") == []
-    data = {**loaded.recipe.model_dump(by_alias=True, exclude_unset=True), **MADE}
-    made = Loaded(type(loaded.recipe).model_validate(data))
-    assert len(errors(made, code, "reserved-key")) == 3
-
-
-def test_an_override_of_what_a_section_says_too(code: Path) -> None:
-    loaded = recipe(overrides={"actor_rollout_ref.actor.optim.lr": 1.0, "trainer.test_freq": 5})
-    notes = [note for note in check_recipe(loaded, code).notes if note.rule == "key-set-twice"]
-    assert [note.message for note in notes] == [
-        "optimizer.lr sets this key too (r.yaml:optimizer.lr); the override wins"
-    ]
 
 
 def test_adaptations(code: Path) -> None:

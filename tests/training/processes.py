@@ -8,13 +8,12 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 
 from npu_rl.common.process import RUN_VARIABLE, Child, start
-from tests.support import ROOT
 
 TRAINER = Path(__file__).with_name("fake_trainer.py")
 FORKS = get_context("forkserver")
@@ -64,15 +63,6 @@ def environment(run_id: str | None) -> dict[str, str]:
     if run_id is not None:
         env[RUN_VARIABLE] = run_id
     return env
-
-
-def run_python(
-    code: str, *arguments: object, run_id: str | None = None, before: Sequence[str] = ()
-) -> subprocess.CompletedProcess[str]:
-    """Run Python code that imports npu-rl and its tests, with the words of a command `before` it."""
-    argv = [*before, sys.executable, "-c", code, *map(str, arguments)]
-    env = {**environment(run_id), "PYTHONPATH": str(ROOT)}
-    return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, check=False)
 
 
 def launch(folder: Path, run_id: str, *options: str) -> Child:

@@ -63,12 +63,3 @@ def test_a_damaged_list_is_named(folder: Path, line: str) -> None:
     (folder / NAME).write_text(line + "\n", encoding="latin-1")
     with pytest.raises(WeightsError, match="The list of hashes can't be read"):
         verify_hashes(folder, 1, lambda _: None)
-
-
-@pytest.mark.parametrize("name", ["a\nb", "a\udcffb"])
-def test_a_name_that_is_no_line(name: str, folder: Path) -> None:
-    """The list could not be read again, or was not written: a traceback."""
-    (folder / name).write_text("x")
-    with pytest.raises(WeightsError, match="The name of a file can't be listed"):
-        write_hashes(folder, 1, lambda _: None)
-    assert not (folder / NAME).exists()

@@ -43,8 +43,3 @@ def test_mindspeed_rl_loads_the_files_of_its_ranks() -> None:
     for wrong in ("num_layer_list=a", "tensor_model_parallel_size=0"):
         with pytest.raises(RecipeError):
             recipe_layout(load_recipe(name, [f"overrides.actor_config.{wrong}"]))
-
-
-def test_a_trainer_that_loads_no_megatron_checkpoint_is_told() -> None:
-    with pytest.raises(RecipeError, match="loads Hugging Face's format"):
-        recipe_layout(load_recipe("quickstart"))
