@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ import typer
 import yaml
 
 from npu_rl.cli.app import app
+from npu_rl.common.documentation import SITE
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.stack.manifest.load_manifest import load_manifest
 from npu_rl.stack.patches.patch_table import patch_rows
@@ -32,8 +32,7 @@ from tests.doc_pages import (
     transcript,
     typed_commands,
 )
-from tests.in_process import run_here
-from tests.support import ROOT, clean_env, index_env, ok
+from tests.support import ROOT, ok
 
 GENERATED = {"npu_rl/_data"}
 """What a page may name where it is not, or not yet: a wheel has _data."""
@@ -160,42 +159,9 @@ def test_every_manifest_and_recipe_loads(block: Block, tmp_path: Path) -> None:
         assert load_recipe(str(file)).recipe.name == data["name"]
 
 
-@pytest.mark.parametrize("block", named(b for b in BLOCKS if b.language == "json"))
-def test_every_json_example_has_the_keys_of_the_real_output(
-    block: Block, quickstart_workspace: Path, tmp_path: Path
-) -> None:
-    shown = json.loads(block.text)
-    assert block.mark == "output of", f"{block.id}: say which command prints it"
-    env = index_env(tmp_path, quickstart_workspace.parent / "store")
-    words = shlex.split(block.said)
-    place = tmp_path / "ws" if words[0] == "setup" else quickstart_workspace
-    done = run_here([*words, "--json", "--workspace", place], env, tmp_path)
-    said = json.loads(done.stdout)
-    assert list(said) == list(shown)
-    assert {key: type(value) for key, value in said.items()} == {
-        key: type(value) for key, value in shown.items()
-    }
-    for entry in ("rules", "findings", "patches"):
-        for one, other in zip(shown.get(entry, []), said.get(entry, []), strict=False):
-            assert list(one) == list(other)
-
-
-KEYS = re.findall(
-    r"^\| `npu-rl ([^`]+)` \| (`.+`) \|$", (ROOT / "docs" / "json.md").read_text(encoding="utf-8"), re.M
-)
-
-
-@pytest.mark.parametrize(("command", "keys"), KEYS, ids=[command for command, _ in KEYS])
-def test_the_tables_of_json_have_the_keys_of_the_real_output(
-    command: str, keys: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    words = command.split()
-    if words == ["status"]:
-        words += ["--workspace", str(request.getfixturevalue("quickstart_workspace"))]
-    done = run_here([*words, "--json"], clean_env(tmp_path), tmp_path)
-    said = json.loads(done.stdout)
-    for entry in said if isinstance(said, list) else [said]:
-        assert list(entry) == re.findall(r"`(\w+)`", keys)
+def test_the_manifest_of_the_readme_has_ten_lines_or_so() -> None:
+    (manifest,) = (block for block in blocks(ENGLISH) if block.mark == "file")
+    assert manifest.text.count("\n") <= 12
 
 
 # -- links and names
@@ -222,6 +188,20 @@ def anchors(page: Path) -> set[str]:
     """The headings of a page as GitHub names them in links."""
     titles = re.findall(r"^#+ (.+)$", prose(page), re.M)
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_a_message_names_a_page_and_section_that_are_there() -> None:
+    called = re.compile(r"""page_url\(["']([\w-]+)["'](?:, ["']([\w-]+)["'])?\)""")
+    files = (ROOT / "npu_rl").rglob("*.py")
+    named = [found for file in files for found in called.findall(file.read_text(encoding="utf-8"))]
+    for page, section in named:
+        assert {section} <= {"", *anchors(ROOT / "docs" / f"{page}.md")}, f"{page}#{section}"
+    assert named
+
+
+def test_the_address_of_the_site_is_one() -> None:
+    assert f'Documentation = "{SITE}"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert f"site_url: {SITE}\n" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -89,5 +89,5 @@ def test_the_sdist_installs_and_sets_the_quickstart_up(quickstart_workspace: Pat
     body = json.loads(run(npu_rl, "verify", "--deep", "--json", "-w", "ws"))
     assert (
         body["ok"]
-        and body["tree"] == json.loads((ROOT / "manifests/quickstart.lock.json").read_text())["tree"]
+        and body["lock"]["tree"] == json.loads((ROOT / "manifests/quickstart.lock.json").read_text())["tree"]
     )

@@ -31,7 +31,7 @@ def test_the_result_is_the_locked_tree(
     folder, env = scene
     done = ok(run_cli(["verify", "--deep", "--json", "-w", quickstart_workspace], env, folder))
     body = json.loads(done.stdout)
-    assert body["ok"] and (body["tree"], body["commit"]) == (LOCK.tree, LOCK.commit)
+    assert body["ok"] and (body["lock"]["tree"], body["lock"]["commit"]) == (LOCK.tree, LOCK.commit)
     states = [hunk["state"] for patch in body["patches"] for hunk in patch["hunks"]]
     assert states == ["in place", "in place"]
 
@@ -58,7 +58,7 @@ def test_a_second_workspace_needs_no_network(scene: tuple[Path, dict[str, str]])
         run_cli(["setup", "--manifest", "quickstart", "--offline", "--json", "-w", "second"], env, folder)
     )
     body = json.loads(done.stdout)
-    assert (body["tree"], body["commit"], body["bytes_received"]) == (LOCK.tree, LOCK.commit, 0)
+    assert (body["lock"]["commit"], body["outcome"]["received"]) == (LOCK.commit, 0)
 
 
 @pytest.mark.second

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -25,7 +24,6 @@ from npu_rl.cli.show import (
 )
 
 if TYPE_CHECKING:
-    from npu_rl.common.yaml_documents.finding import Finding
     from npu_rl.data.data_check.check_data import Checked
     from npu_rl.data.datasets.prepare_dataset import PreparedFiles, Wanted
     from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
@@ -126,7 +124,7 @@ def prepare(
             convert,
         )
     if json:
-        print_json({"folder": str(folder), **asdict(prepared)})
+        print_json(prepared)
     else:
         _say_prepared(wanted, prepared, folder / REPORT)
         tell_next("data", "check", output, "--recipe", "RECIPE", workspace=workspace)
@@ -233,7 +231,6 @@ def check(
     """
     from npu_rl.cli import judged
     from npu_rl.common.user_path import user_path
-    from npu_rl.common.yaml_documents.finding import Severity
     from npu_rl.data.data_check.check_data import data_findings
     from npu_rl.data.data_check.gather import gather
     from npu_rl.workspace.folder.discovery import open_workspace_if_any
@@ -247,27 +244,12 @@ def check(
     place = user_path(folder, "DIR").absolute()
     if_interrupted(STARTS_OVER)
     checked = gather(loaded, place, paths, python, named, tell)
-    findings = data_findings(loaded, checked)
-    errors = sum(one.severity is Severity.ERROR for one in findings)
+    checked.findings = data_findings(loaded, checked)
     if json:
-        print_json(
-            {
-                "ok": not errors,
-                "recipe": loaded.recipe.name,
-                "files": [
-                    {key: getattr(file, key) for key in ("path", "rows", "sources", "repeated")}
-                    for file in checked.files
-                ],
-                "reward": [asdict(one) for one in checked.trials],
-                "lengths": checked.lengths,
-                "findings": judged.rows(findings),
-                "unchecked": checked.unchecked,
-            }
-        )
+        print_json(checked)
     else:
-        _say_checked(checked, findings)
-        say(error_count(errors))
-    if errors:
+        _say_checked(checked)
+    if not checked.ok:
         raise SystemExit(1)
     if not json:
         tell_next("plan", recipe, *(overrides or []), workspace=workspace)
@@ -286,8 +268,9 @@ def _require_same_manifest(loaded: LoadedRecipe, paths: WorkspacePaths) -> None:
         )
 
 
-def _say_checked(checked: Checked, findings: list[Finding]) -> None:
+def _say_checked(checked: Checked) -> None:
     from npu_rl.cli import judged
+    from npu_rl.common.yaml_documents.finding import Severity
 
     lengths = (checked.lengths or {"files": {}})["files"]
     for file in checked.files:
@@ -302,6 +285,7 @@ def _say_checked(checked: Checked, findings: list[Finding]) -> None:
             for name, score in trial.scores.items()
         )
         say(f"reward for {trial.data_source}, right answer {trial.truth!r}: {scores}")
-    judged.say_findings(findings)
+    judged.say_findings(checked.findings)
     for what, why in checked.unchecked.items():
         say(f"not checked: {what}: {why}")
+    say(error_count(sum(one.severity is Severity.ERROR for one in checked.findings)))

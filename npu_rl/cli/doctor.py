@@ -25,7 +25,7 @@ def doctor(
     from npu_rl.training.run.host_check import examine
 
     report = examine(manifest, recipe, python)
-    print_report(report.to_json(), report.text(), as_json=json)
+    print_report(report, report.text, as_json=json)
     if report.red:
         raise SystemExit(3)
     if recipe is not None and not json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from npu_rl.recipes.faults.fault import KnownFault
     from npu_rl.recipes.faults.verdict import Verdict
-    from npu_rl.recipes.faults.witness_run import Witnessed
+    from npu_rl.recipes.faults.witness_run import FaultReport, Witnessed
     from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 
     Witnesses = dict[str, Witnessed]
@@ -61,6 +61,7 @@ def faults(
     """
     from npu_rl.common.yaml_documents.suggest import nearest_names
     from npu_rl.recipes.faults.fault import known_faults
+    from npu_rl.recipes.faults.verdict import count_line
 
     if_interrupted(STARTS_OVER)
     chosen = [fault for fault in known_faults() if which in (None, fault.id)]
@@ -78,38 +79,38 @@ def faults(
         )
     if python is not None and not run:
         raise UsageError("--python needs --run", hint="npu-rl faults --run --python PYTHON")
-    shown: Witnesses = {}
     if manifest is not None:
-        place, names, verdicts = _of_manifest(manifest)
+        report, names = _of_manifest(manifest)
     elif which is not None and not run and _has_no_workspace(workspace):
         _describe(chosen[0], None)
         return
     else:
-        place, names, verdicts, shown = _of_workspace(workspace, chosen, run, python)
+        report, names = _of_workspace(workspace, chosen, run, python)
     if json:
-        print_json(_to_json(place, verdicts, shown if run else None))
+        print_json(report)
     elif which is not None and manifest is None:
-        _describe(chosen[0], verdicts[0])
-        _print_witnesses(verdicts, shown)
+        _describe(chosen[0], report.verdicts[0])
+        _print_witnesses(report)
     else:
-        _print_tables(names, verdicts, shown)
-        _print_witnesses(verdicts, shown)
-        _print_count(place, verdicts)
-    if not _is_well(verdicts, shown):
+        _print_tables(names, report)
+        _print_witnesses(report)
+        say(f"{report.tree}: {count_line(report.verdicts)}")
+    if not report.ok:
         raise SystemExit(1)
 
 
-def _has_no_workspace(workspace: Any) -> bool:
+def _has_no_workspace(workspace: Path | None) -> bool:
     from npu_rl.workspace.folder.discovery import find_workspace
 
     return workspace is None and find_workspace(None) is None
 
 
-def _of_manifest(name: str) -> tuple[str, list[str], tuple[Verdict, ...]]:
-    """Return the verdicts on the tree of a manifest's lock, whose files come from the store."""
+def _of_manifest(name: str) -> tuple[FaultReport, list[str]]:
+    """Return the verdicts on the tree of a manifest's lock, whose files come from the store, and its manifests."""
     from npu_rl.common.yaml_documents.document_kind import find_manifest
     from npu_rl.recipes.faults.fault import known_faults
     from npu_rl.recipes.faults.verdict import judge_files
+    from npu_rl.recipes.faults.witness_run import FaultReport
     from npu_rl.stack.compose.assemble import patches_by_file
     from npu_rl.stack.lock import lock_model
     from npu_rl.stack.sources.progress import Silent
@@ -122,7 +123,7 @@ def _of_manifest(name: str) -> tuple[str, list[str], tuple[Verdict, ...]]:
     try:
         with stored as stack, stack.code_files() as read:
             verdicts = judge_files(read, known_faults(), patches_by_file(lock))
-            return f"{lock.manifest}, tree {lock.tree}", manifests_of(lock), verdicts
+            return FaultReport(f"{lock.manifest}, tree {lock.tree}", verdicts, {}), manifests_of(lock)
     except SourceError as error:
         raise SourceError(
             f"The code of {lock.manifest} is not in the store",
@@ -132,10 +133,11 @@ def _of_manifest(name: str) -> tuple[str, list[str], tuple[Verdict, ...]]:
 
 
 def _of_workspace(
-    workspace: Any, chosen: Sequence[KnownFault], run: bool, python: str | None
-) -> tuple[str, list[str], tuple[Verdict, ...], Witnesses]:
+    workspace: Path | None, chosen: Sequence[KnownFault], run: bool, python: str | None
+) -> tuple[FaultReport, list[str]]:
     from npu_rl.cli import progress
     from npu_rl.recipes.faults.verdict import judge_tree
+    from npu_rl.recipes.faults.witness_run import FaultReport
     from npu_rl.stack.compose.assemble import patches_by_file
     from npu_rl.stack.lock import lock_model
     from npu_rl.workspace.folder.discovery import open_workspace
@@ -147,7 +149,7 @@ def _of_workspace(
     lock = lock_model.read(paths.lock)
     verdicts = judge_tree(paths.code, chosen, patches=patches_by_file(lock))
     shown = _run(paths, verdicts, python) if run else {}
-    return str(paths.root), manifests_of(lock), verdicts, shown
+    return FaultReport(str(paths.root), verdicts, shown), manifests_of(lock)
 
 
 def _run(paths: WorkspacePaths, verdicts: Sequence[Verdict], python: str | None) -> Witnesses:
@@ -175,59 +177,32 @@ def _run(paths: WorkspacePaths, verdicts: Sequence[Verdict], python: str | None)
     return shown
 
 
-def _is_well(verdicts: Sequence[Verdict], shown: Witnesses) -> bool:
-    """Return whether every verdict is known, none is a wrong result, and no witness disagrees."""
-    from npu_rl.recipes.faults.verdict import UNKNOWN
-
-    bad = any(one.is_open_wrong_result or one.state == UNKNOWN for one in verdicts)
-    return not bad and not any(_disagrees(one, shown) for one in verdicts)
-
-
-def _disagrees(verdict: Verdict, shown: Witnesses) -> bool:
-    """Return whether the witness contradicts the texts; of an unproven fix it is to show none."""
-    from npu_rl.recipes.faults.witness_run import HAS_FAULT, HAS_NONE
-
-    found = shown.get(verdict.fault.id)
-    return found is not None and found.state == (HAS_NONE if verdict.is_open else HAS_FAULT)
-
-
-def _to_json(place: str, verdicts: Sequence[Verdict], shown: Witnesses | None) -> dict[str, Any]:
-    rows = []
-    for one in verdicts:
-        row = one.to_json()
-        if shown is not None:
-            found = shown.get(one.fault.id)
-            row["witness"] = None if found is None else found.to_json()
-        rows.append(row)
-    return {"ok": _is_well(verdicts, shown or {}), "tree": place, "faults": rows}
-
-
-def _print_tables(manifests: Sequence[str], verdicts: Sequence[Verdict], shown: Witnesses) -> None:
+def _print_tables(manifests: Sequence[str], report: FaultReport) -> None:
     from npu_rl.recipes.faults.fault import SEVERITIES
     from npu_rl.recipes.faults.verdict import ABSENT, STATES
     from npu_rl.recipes.judgement.fault_findings import strategies_of
 
     strategies = strategies_of(manifests)
-    present = [one for one in verdicts if one.state != ABSENT]
+    present = [one for one in report.verdicts if one.state != ABSENT]
     present.sort(key=lambda one: (STATES.index(one.state), SEVERITIES.index(one.fault.severity)))
     reached = [one for one in present if any(map(one.fault.concerns, strategies)) or not strategies]
     others = [one for one in present if one not in reached]
-    heads = (*_HEADS, "witness") if shown else _HEADS
+    heads = (*_HEADS, "witness") if report.witnesses else _HEADS
     if reached:
-        say_table(heads, [_row(one, shown) for one in reached])
+        say_table(heads, [_row(one, report) for one in reached])
     if others:
         recipes = (
             f"The recipes of {manifests[0]} don't reach these" if manifests else "No recipe reaches these"
         )
         say(f"{recipes}:")
-        say_table(heads, [_row(one, shown) for one in others])
+        say_table(heads, [_row(one, report) for one in others])
 
 
-def _row(verdict: Verdict, shown: Witnesses) -> list[str]:
+def _row(verdict: Verdict, report: FaultReport) -> list[str]:
     cells = [_state(verdict), verdict.fault.severity, verdict.fault.id, verdict.where]
-    if shown:
-        found = shown.get(verdict.fault.id)
-        cells.append(f"{found.state}{', DIFFERS' if _disagrees(verdict, shown) else ''}" if found else "")
+    if report.witnesses:
+        found = report.witnesses.get(verdict.fault.id)
+        cells.append(f"{found.state}{', DIFFERS' if report.disagrees(verdict) else ''}" if found else "")
     return cells
 
 
@@ -237,22 +212,16 @@ def _state(verdict: Verdict) -> str:
     return f"{UNPROVEN}: run the witness" if verdict.state == UNPROVEN else verdict.state
 
 
-def _print_witnesses(verdicts: Sequence[Verdict], shown: Witnesses) -> None:
+def _print_witnesses(report: FaultReport) -> None:
     """Print why a witness was not run, and the figures of those that have a fault or disagree."""
     from npu_rl.recipes.faults.witness_run import HAS_NONE
 
-    for one in verdicts:
-        found = shown.get(one.fault.id)
-        if found is not None and (found.state != HAS_NONE or _disagrees(one, shown) or len(verdicts) == 1):
+    for one in report.verdicts:
+        found, differing = report.witnesses.get(one.fault.id), report.disagrees(one)
+        if found is not None and (found.state != HAS_NONE or differing or len(report.verdicts) == 1):
             figures = ", ".join(f"{key} {value}" for key, value in found.figures.items())
-            differs = "; this DIFFERS from the texts" if _disagrees(one, shown) else ""
+            differs = "; this DIFFERS from the texts" if differing else ""
             say(f"{one.fault.id}: {found.state}: {found.reason or figures}{differs}")
-
-
-def _print_count(place: str, verdicts: Sequence[Verdict]) -> None:
-    from npu_rl.recipes.faults.verdict import count_line
-
-    say(f"{place}: {count_line(verdicts)}")
 
 
 def _describe(fault: KnownFault, verdict: Verdict | None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -86,22 +85,13 @@ def _get(
 def _say_commands(
     group: str, one: Download, folder: Path, revision: str | None, mirror: str, json: bool
 ) -> None:
-    from npu_rl.data.downloads.known_downloads import commands
+    from npu_rl.data.downloads.known_downloads import download_commands
 
-    listed = dict(commands(one, folder, revision, mirror))
-    then = one.then.format(folder=shlex.quote(str(folder)))
+    found = download_commands(one, folder, revision, mirror)
     if json:
-        print_json(
-            {
-                "name": one.name,
-                "revision": revision,
-                "commands": listed,
-                "named_by": one.source,
-                "next": then or None,
-            }
-        )
+        print_json(found)
         return
-    for place, command in listed.items():
+    for place, command in found.commands.items():
         say(f"{place + ':':<12}{command}")
     for place, there in (("hub", one.hub), ("modelscope", one.modelscope)):
         if not there:
@@ -110,8 +100,8 @@ def _say_commands(
     if not revision:
         say("revision:   not pinned: no document names a commit. --revision COMMIT pins one of the hub's.")
     say(f"then:       npu-rl {group} get {one.name} --to {shlex.quote(str(folder))} --verify")
-    if then:
-        say(f"            {then}")
+    if found.next:
+        say(f"            {found.next}")
 
 
 def _verify(group: str, one: Download, folder: Path, revision: str | None, json: bool) -> None:
@@ -129,13 +119,13 @@ def _verify(group: str, one: Download, folder: Path, revision: str | None, json:
             lambda done, total: bars.move(one.name, f"{done / 1e9:.1f} GB hashed", done / total),
         )
     if json:
-        print_json({"ok": not found.faults, "name": one.name, **asdict(found)})
+        print_json(found)
     else:
         _say_verified(found)
-    if found.faults:
+    if not found.ok:
         raise SystemExit(1)
     if one.then and not json:
-        tell_last(f"Next: {one.then.format(folder=shlex.quote(str(folder)))}")
+        tell_last(f"Next: {one.next_command(folder)}")
 
 
 def _say_verified(found: VerifiedDownload) -> None:

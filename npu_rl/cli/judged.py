@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from npu_rl.cli.show import print_json, say
 
 if TYPE_CHECKING:
+    from npu_rl.common.yaml_documents.document_kind import InvalidRecipe
     from npu_rl.common.yaml_documents.finding import Finding
     from npu_rl.recipes.judgement.judgement import AssembledTree
     from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 def load(name: str, overrides: Sequence[str], as_json: bool) -> LoadedRecipe:
     """Load a recipe. as_json: print its errors as findings and exit, instead of raising InvalidRecipe."""
     from npu_rl.common.yaml_documents.document_kind import InvalidRecipe
+    from npu_rl.recipes.judgement.judgement import CheckedRecipe
     from npu_rl.recipes.recipe.load_recipe import load_recipe
 
     try:
@@ -23,16 +25,8 @@ def load(name: str, overrides: Sequence[str], as_json: bool) -> LoadedRecipe:
     except InvalidRecipe as error:
         if not as_json:
             raise
-        print_json({"ok": False, "recipe": name, "code": None, "findings": _problems(error)})
+        print_json(CheckedRecipe(name, None, _problems(error)))
         raise SystemExit(error.exit_code) from None
-
-
-def rows(findings: Iterable[Finding]) -> list[dict[str, Any]]:
-    """Return findings for programs, without secrets."""
-    from npu_rl.common.masking import masked_text
-
-    shown = [found.to_json() for found in findings]
-    return [row | {name: masked_text(row[name]) for name in ("message", "fix")} for row in shown]
 
 
 def say_findings(findings: Iterable[Finding]) -> None:
@@ -56,7 +50,7 @@ def say_faults(loaded: LoadedRecipe, tree: AssembledTree | None) -> None:
         say(line)
 
 
-def _problems(error: Any) -> list[dict[str, Any]]:
+def _problems(error: InvalidRecipe) -> tuple[Finding, ...]:
     from npu_rl.common.yaml_documents.finding import Finding, Severity
     from npu_rl.common.yaml_documents.problems import dotted, place
 
@@ -66,4 +60,4 @@ def _problems(error: Any) -> list[dict[str, Any]]:
         fix = f"write {meant} in place of {dotted(one.path)}" if meant else ""
         where = place(one.file, one.line)
         found.append(Finding("invalid-recipe", Severity.ERROR, one.path, "", one.message, fix, where))
-    return rows(found)
+    return tuple(found)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,8 +14,7 @@ from npu_rl.cli.show import KEEPS_DOWNLOADS, error_count, if_interrupted, print_
 
 if TYPE_CHECKING:
     from npu_rl.stack.comparison.stack_differences import StackDifferences
-    from npu_rl.stack.lock.verification_record import VerificationRecord, VerifiedStep
-    from npu_rl.stack.manifest.load_manifest import LoadedManifest
+    from npu_rl.stack.lock.verification_record import ListedManifest, VerifiedStep
 
 app = group(
     "List, show, check and compare manifests.",
@@ -38,46 +36,36 @@ def list_manifests(json: Json = False) -> None:
     Below each are the steps that were verified against its upstreams, and the levels at which its recipes were
     rehearsed.
     """
-    from npu_rl.common.bundled import bundled_manifests
-    from npu_rl.common.errors import LockError
     from npu_rl.stack.git.objects import short
-    from npu_rl.stack.lock import lock_model
-    from npu_rl.stack.lock.verification_record import read_record, record_path
+    from npu_rl.stack.lock.verification_record import listed_manifests
 
-    rows = []
-    for name, path in bundled_manifests().items():
-        row: dict[str, Any] = {
-            "name": name, "title": "(not locked)", "device": None, "tree": None, "path": str(path),
-        }  # fmt: skip
-        try:
-            lock = lock_model.read(lock_model.lock_path(path))
-            row.update(title=lock.title, device=lock.device, tree=lock.tree)
-        except LockError:
-            pass
-        rows.append((row, read_record(record_path(path))))
+    rows = listed_manifests()
     if json:
-        print_json([{**row, "verified": record and record.to_json(row["tree"])} for row, record in rows])
+        print_json(rows)
         return
-    width = max((len(row["name"]) for row, _ in rows), default=0)
-    for row, record in rows:
-        tree = short(row["tree"] or "-")
-        say(f"{row['name']:<{width}} {row['device'] or '-':<5} {tree:<13} {row['title']}")
-        for line in _verified_lines(record, row["tree"]):
+    width = max((len(row.name) for row in rows), default=0)
+    for row in rows:
+        say(
+            f"{row.name:<{width}} {row.device or '-':<5} {short(row.tree or '-'):<13} {row.title or '(not locked)'}"
+        )
+        for line in _verified_lines(row):
             say(f"  {line}")
 
 
-def _verified_lines(record: VerificationRecord | None, tree: str | None) -> Iterator[str]:
+def _verified_lines(row: ListedManifest) -> Iterator[str]:
     """Yield the verified steps, with a line for the manifest and one for each recipe."""
     from npu_rl.stack.git.objects import short
 
+    record = row.verified
     if record is None:
         yield "not verified"
-    elif record.tree != tree:
+    elif record.tree != row.tree:
         yield f"not verified with this tree; with {short(record.tree)} it was"
     else:
         yield f"verified{_steps_line(record.steps)}"
         for name, recipe in record.recipes.items():
-            yield f"{name}{_steps_line(recipe.steps) if recipe.is_current else ': changed since it was verified'}"
+            changed = name in row.changed_recipes
+            yield f"{name}{': changed since it was verified' if changed else _steps_line(recipe.steps)}"
 
 
 def _steps_line(steps: Sequence[VerifiedStep]) -> str:
@@ -98,24 +86,6 @@ def _steps_line(steps: Sequence[VerifiedStep]) -> str:
 # -- show ---------------------------------------------------------------------------------------------
 
 
-@dataclass(repr=False, eq=False)  # made at each --help
-class LockedStack:
-    """The result of `manifests show`; `components` and `tree_patches` are of `stack_json`."""
-
-    manifest: str
-    title: str
-    device: str
-    path: str
-    commit: str
-    tree: str
-    lock: str
-    host: dict[str, str]
-    requirements: list[str]
-    env: dict[str, str]
-    components: dict[str, Any]
-    tree_patches: list[Any]
-
-
 @examples("npu-rl manifests show ./my-stack.yaml   # with my-stack.lock.json beside it")
 def show(manifest: NamedManifest, json: Json = False) -> None:
     """Show what a manifest locks.
@@ -125,45 +95,31 @@ def show(manifest: NamedManifest, json: Json = False) -> None:
     """
     from npu_rl.common.yaml_documents.document_kind import find_manifest
     from npu_rl.stack.lock import lock_model
-    from npu_rl.workspace.folder.lock_summary import manifest_changed, stack_json, stack_lines
+    from npu_rl.workspace.folder.lock_summary import ShownLock, manifest_changed, stack_lines
 
     path = find_manifest(manifest)
     lock = lock_model.read(lock_model.lock_path(path))
     if manifest_changed(lock, path):
         tell(f"note: {path.name} has changed since its lock was made; the lock is what is shown.")
-    found = LockedStack(
-        lock.manifest, lock.title, lock.device, str(path), lock.commit, lock.tree, lock_model.digest_of(lock),
-        dict(lock.host), list(lock.requirements), dict(lock.env), **stack_json(lock, {}),
-    )  # fmt: skip
+    found = ShownLock(path, lock, lock_model.digest_of(lock))
     if json:
         print_json(found)
         return
-    say(f"{found.path}: {found.manifest} ({found.title})")
-    for name in ("device", "tree", "commit", "lock"):
-        say(f"  {name:<9} {getattr(found, name)}")
-    for name, version in found.host.items():
+    say(f"{path}: {lock.manifest} ({lock.title})")
+    rows = {"device": lock.device, "tree": lock.tree, "commit": lock.commit, "lock": found.lock_digest}
+    for name, value in rows.items():
+        say(f"  {name:<9} {value}")
+    for name, version in lock.host.items():
         say(f"  host      {name:<9} {version}")
     for line in stack_lines(lock):
         say(line)
-    for text in found.requirements:
+    for text in lock.requirements:
         say(f"  requires  {text}")
-    for name, value in found.env.items():
+    for name, value in lock.env.items():
         say(f"  env       {name}={value}")
 
 
 # -- check --------------------------------------------------------------------------------------------
-
-
-@dataclass(repr=False, eq=False)
-class CheckedManifest:
-    """The result of `manifests check`; `bounds` counts the compared ones, None without a lock."""
-
-    ok: bool
-    manifest: str
-    path: str
-    errors: list[str]
-    notes: list[str]
-    bounds: int | None = None
 
 
 @examples("npu-rl manifests check ./my-stack.yaml")
@@ -177,6 +133,7 @@ def check(manifest: NamedManifest, json: Json = False) -> None:
     from npu_rl.common.masking import masked_text
     from npu_rl.common.printable import counted
     from npu_rl.common.yaml_documents.document_kind import InvalidManifest, find_manifest
+    from npu_rl.recipes.environment.manifest_environment import CheckedManifest, check_manifest
     from npu_rl.stack.manifest.load_manifest import load_manifest
 
     try:
@@ -184,43 +141,23 @@ def check(manifest: NamedManifest, json: Json = False) -> None:
     except InvalidManifest as error:
         if not json:
             raise
-        problems = [masked_text(str(problem)) for problem in error.problems]
-        print_json(CheckedManifest(False, manifest, str(find_manifest(manifest)), problems, []))
+        print_json(CheckedManifest(manifest, find_manifest(manifest), list(map(str, error.problems)), []))
         raise SystemExit(1) from None
-    found = _checked(loaded)
-    found.errors, notes = list(map(masked_text, found.errors)), list(map(masked_text, found.notes))
+    found = check_manifest(loaded)
     if json:
-        found.notes = notes
         print_json(found)
     else:
-        for note in (*loaded.dropped, *notes):
+        for note in (*loaded.dropped, *found.notes):
             for line in f"note: {note}".splitlines():  # a list that drops entries names each on its own
                 tell(line)
         for line in found.errors:
-            say(line)
+            say(masked_text(line))
         against = "its schema and the known variables"
         if found.bounds is not None:
             against = f"its schema, the known variables and {counted(found.bounds, 'declared bound')}"
         say(f"{found.manifest}: {error_count(len(found.errors))}, checked against {against}")
-    if found.errors:
+    if not found.ok:
         raise SystemExit(1)
-
-
-def _checked(loaded: LoadedManifest) -> CheckedManifest:
-    from npu_rl.recipes.environment.manifest_environment import notes_and_errors
-    from npu_rl.stack.lock import lock_model
-    from npu_rl.stack.requirements.bound_check import compare_bounds
-
-    notes, errors = notes_and_errors(loaded)
-    path, bounds = lock_model.lock_path(loaded.path), None
-    if path.exists():
-        comparison = compare_bounds(loaded, lock_model.read(path))
-        notes += comparison.notes
-        errors += comparison.errors
-        bounds = comparison.compared
-    else:
-        notes.append(f"{path.name} does not exist, so nothing was compared with what the components require")
-    return CheckedManifest(not errors, loaded.manifest.name, str(loaded.path), errors, notes, bounds)
 
 
 # -- diff ---------------------------------------------------------------------------------------------
@@ -246,7 +183,6 @@ def diff(
     It lists pins with the number of commits between them, paths taken, merges, patches, requirements, environment
     variables and host versions. Only commits are fetched for it.
     """
-    from npu_rl.common.masking import masked_data
     from npu_rl.stack.comparison.commits_between import count_commits
     from npu_rl.stack.comparison.stack_differences import compare, moved_components, read_lock_file
     from npu_rl.stack.resolve.upstream_repository import Context
@@ -260,7 +196,7 @@ def diff(
         counted = count_commits(context, old.lock, new.lock, moved, subjects=commits, jobs=jobs)
     found = compare(old, new, counted)
     if json:
-        print_json(masked_data(found.to_json()))
+        print_json(found)
     else:
         _say_differences(found)
 

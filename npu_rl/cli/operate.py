@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -88,15 +86,6 @@ def requirements(
             say(line)
 
 
-@dataclass(repr=False, eq=False)  # made at each --help
-class CreatedBundle:
-    """The result of `bundle create`; `start` has the command lines for the other host."""
-
-    path: str
-    bytes: int
-    start: Sequence[str]
-
-
 @examples("npu-rl bundle create today newest -o both.tar --wheels --platform aarch64")
 def create(
     manifests: Annotated[
@@ -158,26 +147,14 @@ def create(
     with Fetches() as shown:
         program = partial(add_program, offline=offline, installer=wheels)
         reached = network(rewrite, offline=offline)
-        start = create_bundle(ordered, place, reached, shown, program, wheels=wheels, jobs=jobs)
-    size = place.stat().st_size
+        made = create_bundle(ordered, place, reached, shown, program, wheels=wheels, jobs=jobs)
     if json:
-        print_json(CreatedBundle(str(place), size, start))
+        print_json(made)
         return
-    say(f"{place}: {amount(size)}")
+    say(f"{place}: {amount(made.bytes)}")
     say("On a host with Python, tar and git:")
-    for line in start:
+    for line in made.start:
         say(line)
-
-
-@dataclass(repr=False, eq=False)  # made at each --help
-class CollectedUnits:
-    """The result of `store gc`; `foreign` has a file of each unit that stays, which npu-rl did not write."""
-
-    store: str
-    units: list[str]
-    bytes: int
-    foreign: Sequence[Path]
-    dry_run: bool
 
 
 @examples("npu-rl store gc --days 0 --dry-run   # all that no command uses now")
@@ -197,11 +174,11 @@ def gc(
     from npu_rl.stack.store import Store
 
     kept = Store()
-    gone, freed, foreign = kept.gc(days=days, dry_run=dry_run)
+    freed = kept.gc(days=days, dry_run=dry_run)
     if json:
-        print_json(CollectedUnits(str(kept.root), [unit.key for unit in gone], freed, foreign, dry_run))
+        print_json(freed)
         return
     verb = "Would drop" if dry_run else "Dropped"
-    say(f"{verb} {len(gone)} units, {amount(freed)}, from {kept.root}")
-    for path in foreign:
+    say(f"{verb} {len(freed.units)} units, {amount(freed.bytes)}, from {kept.root}")
+    for path in freed.foreign:
         say(f"Left a unit, since npu-rl did not write {path}")

@@ -41,15 +41,13 @@ def list_patches(json: Json = False) -> None:
     version has its change. gone: a file that it changes is missing there. retired: it was dropped for another reason.
     """
     from npu_rl.common.bundled import data_root
-    from npu_rl.stack.patches.patch_names import slug_of_file
-    from npu_rl.stack.patches.patch_table import patch_rows
+    from npu_rl.stack.patches.patch_table import PatchList, patch_rows
     from npu_rl.stack.patches.version_columns import read_versions, version_lines
 
     root = data_root() / "patchsets"
     versions, rows = read_versions(root), patch_rows(root)
     if json:
-        states = {name: one.patches for name, one in versions.items()}
-        print_json([vars(row) | {"versions": states[row.component][slug_of_file(row.patch)]} for row in rows])
+        print_json(PatchList(rows, versions))
         return
     for line in version_lines(rows, versions):
         say(line)
@@ -89,7 +87,7 @@ def export(workspace: Workspace = None, manifest: ManifestOrWorkspace = None, js
     paths = open_workspace(workspace, tell)
     report = export_commits(paths, load_manifest(manifest or manifest_of(paths)), tell)
     if json:
-        print_json(report.to_json())
+        print_json(report)
     else:
         _say_export(report, paths.root)
 
@@ -160,7 +158,7 @@ def lint(
             user_path(path, "FILE|FOLDER"), strip=strip, against=files, against_name=against
         )
     if json:
-        print_json(report.to_json())
+        print_json(report)
     else:
         for found in report.findings:
             say_text(masked_text(found.text()) + "\n")
@@ -272,7 +270,7 @@ def port(
         with Fetches() as shown:
             context = Context(store, network(rewrite, offline=False), shown, tell, loaded.path.parent)
             report = porting.begin(context, loaded, component, to, place, result)
-    print_report(report, "".join(f"{line}\n" for line in _port_lines(report, folder)), as_json=json)
+    print_report(report, lambda: "".join(f"{line}\n" for line in _port_lines(report, folder)), as_json=json)
     if report.state != porting.FINISHED:
         raise SystemExit(1)
 

@@ -56,7 +56,7 @@ def plan(
     """
     from npu_rl.cli import judged
     from npu_rl.common.masking import masked_text
-    from npu_rl.recipes.judgement.plan_report import plan_json, plan_text
+    from npu_rl.recipes.judgement.plan_report import plan_report, plan_text
     from npu_rl.recipes.sizing.machine import Machine
     from npu_rl.training.run.judge_in_workspace import judge_in_workspace
 
@@ -65,7 +65,7 @@ def plan(
     speed = None if storage is None else storage * 1e9
     judgement, tree = judge_in_workspace(workspace, loaded, tell, machine)
     if json:
-        print_json({**plan_json(judgement, speed), "findings": judged.rows(judgement.findings)})
+        print_json(plan_report(judgement, speed))
     else:
         say_text(masked_text(plan_text(judgement, speed, every_rule)))
         judged.say_faults(loaded, tree)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -23,28 +22,12 @@ app = group(
 )
 
 
-@dataclass(repr=False, eq=False)  # made at each --help
-class ListedRecipe:
-    """A row of `recipes list`."""
-
-    name: str
-    title: str
-    manifest: str
-    device: str
-    dies: int
-    path: str
-
-
 @examples("npu-rl recipes list | grep npu")
 def list_recipes(json: Json = False) -> None:
     """List the bundled recipes."""
-    from npu_rl.common.bundled import bundled_recipes
-    from npu_rl.recipes.recipe.load_recipe import load_recipe
+    from npu_rl.recipes.recipe.load_recipe import listed_recipes
 
-    rows = []
-    for name, path in bundled_recipes().items():
-        one = load_recipe(name).recipe
-        rows.append(ListedRecipe(name, one.title, one.manifest, one.device, one.cluster.world, str(path)))
+    rows = listed_recipes()
     if json:
         print_json(rows)
         return
@@ -61,22 +44,11 @@ def show(recipe: Recipe, overrides: Overrides = None, json: Json = False) -> Non
     The result is one YAML file, with the recipes that it extends and KEY=VALUE merged. A comment on each value names
     its file and line.
     """
-    from npu_rl.common.masking import masked_data
-    from npu_rl.common.yaml_documents.problems import dotted
-    from npu_rl.recipes.recipe.dump_recipe import recipe_yaml
+    from npu_rl.recipes.recipe.dump_recipe import recipe_yaml, shown_recipe
     from npu_rl.recipes.recipe.load_recipe import load_recipe
 
     loaded = load_recipe(recipe, overrides or [])
-    document = {
-        "name": loaded.recipe.name,
-        "path": str(loaded.path),
-        "bundled": loaded.bundled,
-        "files": dict(loaded.files),
-        "digest": loaded.digest,
-        "recipe": masked_data(loaded.recipe.model_dump(mode="json", by_alias=True, exclude={"extends"})),
-        "where": {dotted(path): str(origin) for path, origin in loaded.origins.items() if path},
-    }
-    print_report(document, recipe_yaml(loaded), as_json=json)
+    print_report(shown_recipe(loaded) if json else None, lambda: recipe_yaml(loaded), as_json=json)
 
 
 @examples("npu-rl recipes copy deepseek-r1-zero-256die my-recipe.yaml")
@@ -100,17 +72,6 @@ def copy(
     tell_next("recipes", "check", copied)
 
 
-@dataclass(repr=False, eq=False)  # made at each --help
-class CheckedRecipe:
-    """The result of `recipes check`; `code` is the tree that it was checked against."""
-
-    ok: bool
-    recipe: str
-    code: str | None
-    findings: list[dict[str, Any]]
-    unchecked: dict[str, str]
-
-
 @examples("npu-rl recipes check ./my-recipe.yaml optimizer.lr=1e-6 --workspace /data/r1-zero")
 def check(
     recipe: Recipe, overrides: Overrides = None, workspace: Workspace = None, json: Json = False
@@ -127,18 +88,7 @@ def check(
     loaded = judged.load(recipe, overrides or [], json)
     judgement, tree = judge_in_workspace(workspace, loaded, tell, probe=True)
     if json:
-        absent = {
-            key: masked_text(f"{path} is not on this machine") for key, path in judgement.not_here.items()
-        }
-        print_json(
-            CheckedRecipe(
-                judgement.ok,
-                loaded.recipe.name,
-                str(tree.code) if tree else None,
-                judged.rows(judgement.findings),
-                {**judgement.unchecked, **absent},
-            )
-        )
+        print_json(judgement.checked(tree))
     else:
         judged.say_findings(judgement.findings)
         for what, why in judgement.unchecked.items():

@@ -65,7 +65,7 @@ def list_runs(
     """
     from npu_rl.common.errors import NpuRlError
     from npu_rl.common.printable import counted
-    from npu_rl.training.browse.run_rows import HEADS, row_cells, run_row
+    from npu_rl.training.browse.run_rows import HEADS, RunList, row_cells, run_row, steps_text
     from npu_rl.training.record.recorded_run import recorded_runs
     from npu_rl.workspace.folder.discovery import open_workspace
 
@@ -77,18 +77,11 @@ def list_runs(
     for run in shown:
         try:
             rows.append(run_row(run))
-            cells.append(row_cells(run))
+            cells.append(row_cells(rows[-1], steps_text(run)))
         except NpuRlError as error:
             errors.append(error)
     if json:
-        print_json(
-            {
-                "folder": str(root),
-                "runs": rows,
-                "rehearsals_left_out": left_out,
-                "unreadable": [str(unread.where) for unread in errors],
-            }
-        )
+        print_json(RunList(root, rows, left_out, [str(unread.where) for unread in errors]))
         return
     if cells:
         say_table(HEADS, cells)
@@ -111,8 +104,7 @@ def show(run: Run, workspace: Workspace = None, json: Json = False) -> None:
 
     found = read_run(run, workspace)
     page = RunPage(found, "" if run == found.name else str(found.folder), str(workspace or ""))
-    document, text = (page.to_json(), "") if json else (None, page.text())
-    print_report(document, text, as_json=json)
+    print_report(page.to_json() if json else None, page.text, as_json=json)
 
 
 @examples("npu-rl runs compare quickstart /data/runs/quickstart")
@@ -130,8 +122,7 @@ def compare(
     from npu_rl.training.browse.run_comparison import RunComparison
 
     found = RunComparison(read_run(first, workspace), read_run(second, workspace))
-    document, text = (found.to_json(), "") if json else (None, found.text())
-    print_report(document, text, as_json=json)
+    print_report(found.to_json() if json else None, found.text, as_json=json)
 
 
 @examples("npu-rl runs stop /data/runs/r1-zero")
@@ -155,7 +146,7 @@ def stop(
 
     ended = stop_run(find_record(run, workspace), grace, tell)
     if json:
-        print_json(ended.to_json())
+        print_json(ended)
     elif ended.how == "ended before":
         say(f"{ended.run}: not running on this host ({ended.state})")
     else:

@@ -23,6 +23,7 @@ from npu_rl.cli.show import (
     say_ids,
     tell,
 )
+from npu_rl.common.documentation import page_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     from npu_rl.stack.bundles.open_bundle import OpenBundle
     from npu_rl.stack.installation.install_plan import InstallPlan
     from npu_rl.stack.lock.lock_model import Lock
-    from npu_rl.workspace.builds.build_components import BuildOutcome
-    from npu_rl.workspace.folder.lock_summary import SetupOutcome
+    from npu_rl.workspace.folder.built_products import BuildOutcome
+    from npu_rl.workspace.folder.lock_summary import SetupReport
     from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 
 
@@ -71,7 +72,7 @@ def setup(
         bool,
         typer.Option(
             "--build",
-            help="Run the manifest's build commands, too, which are upstream's own code; see docs/install.md.",
+            help=f"Run the manifest's build commands, too, which are upstream's own code: {page_url('install')}",
         ),
     ] = False,
     install: Annotated[bool, typer.Option("--install", help="Install the manifest's packages, too.")] = False,
@@ -106,7 +107,7 @@ def setup(
     from npu_rl.stack.lock import lock_model
     from npu_rl.workspace.folder.discovery import folder_to_set_up
     from npu_rl.workspace.folder.laid_files import untouched
-    from npu_rl.workspace.folder.lock_summary import SetupOutcome, manifest_changed, setup_json
+    from npu_rl.workspace.folder.lock_summary import SetupOutcome, SetupReport, manifest_changed
 
     _demand_install(install, {"--venv": venv, "--wheels": wheels, "--dry-run": dry_run})
     planned: Callable[[], InstallPlan] | None = None
@@ -177,15 +178,13 @@ def setup(
         from npu_rl.workspace.builds.build_components import build_with
 
         built = build_with(paths, found, python, tell)
+    changes = None if packages is None else packages.changes
+    report = SetupReport(paths.root, found, digest, outcome, built, changes)
     if json:
-        document = setup_json(found, digest, paths, outcome)
-        if packages is not None:
-            from npu_rl.stack.installation.install_plan import plan_json
-
-            document["packages"] = plan_json(packages)
-        print_json(document if built is None else {**document, "built": built})
+        print_json(report)
     else:
-        _say(found, digest, paths, outcome, built, packages)
+        _say(report, paths)
+        _say_next(found, paths)
 
 
 def _demand_install(install: bool, given: dict[str, object]) -> None:
@@ -261,10 +260,10 @@ def _keep_choice(paths: WorkspacePaths, python: str) -> None:
 
 
 def _say_plan(plan: InstallPlan, json: bool) -> None:
-    from npu_rl.stack.installation.install_plan import plan_json, plan_lines
+    from npu_rl.stack.installation.install_plan import plan_lines
 
     if json:
-        print_json({"packages": plan_json(plan)})
+        print_json(plan.changes)
     else:
         for line in plan_lines(plan):
             say(line)
@@ -273,43 +272,36 @@ def _say_plan(plan: InstallPlan, json: bool) -> None:
 # -- text ---------------------------------------------------------------------------------------------
 
 
-def _say(
-    lock: Lock,
-    digest: str,
-    paths: WorkspacePaths,
-    outcome: SetupOutcome,
-    built: list[BuildOutcome] | None,
-    packages: InstallPlan | None,
-) -> None:
+def _say(report: SetupReport, paths: WorkspacePaths) -> None:
     from npu_rl.recipes.faults.verdict import faults_line
     from npu_rl.workspace.folder.lock_summary import stack_lines
 
+    lock, outcome = report.lock, report.outcome
     if outcome.changed:
         for line in stack_lines(lock):
             say(line)
         if outcome.kept:
             say(f"Local changes were moved to {outcome.kept}")
     else:
-        say(f"{paths.root} is up to date with {lock.manifest}; nothing to do.")
-    say_ids(lock, digest)
+        say(f"{report.workspace} is up to date with {lock.manifest}; nothing to do.")
+    say_ids(lock, report.lock_digest)
     if outcome.changed:
-        say(f"{paths.root} is ready: {amount(outcome.received)} received, {outcome.seconds:.1f} s.")
-    for one in built or ():
+        say(f"{report.workspace} is ready: {amount(outcome.received)} received, {outcome.seconds:.1f} s.")
+    for one in report.built or ():
         how = "built already" if one.already else "built"
         for product in one.products:
             facts = f"{one.component}, {amount(product.size)}, {product.sha256[:12]}"
             say(f"  {how}  {product.path}  ({facts})")
-    if built == []:
+    if report.built == []:
         say(f"{lock.manifest} has no build commands.")
     faults = faults_line(paths.code)
     if faults:
         say(faults)
-    if packages is not None:
+    if report.packages is not None:
         from npu_rl.stack.installation.install_plan import done_lines
 
-        for line in done_lines(packages):
+        for line in done_lines(report.packages):
             say(line)
-    _say_next(lock, paths)
 
 
 def _say_next(lock: Lock, paths: WorkspacePaths) -> None:

@@ -6,12 +6,10 @@ must neither control a terminal nor pass for a line of npu-rl's.
 
 from __future__ import annotations
 
-import math
 import shlex
 import sys
 import threading
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, is_dataclass
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,32 +29,23 @@ _after_interruption = ""
 # -- results ------------------------------------------------------------------------------------------
 
 
-def print_json(value: Any) -> None:
-    """Print one document on standard output: dataclasses by `asdict`, NaN and infinity, which JSON lacks, as null."""
+def print_json(result: Any) -> None:
+    """Print a result as one document on standard output, by `plain_data`."""
     import json
 
-    value = _plain(value)
+    from npu_rl.common.plain_data import plain_data
+
     utf8 = (sys.stdout.encoding or "").lower() in ("utf-8", "utf8")  # JSON is read as UTF-8; else it is ASCII
-    text = json.dumps(value, indent=2, ensure_ascii=not utf8, allow_nan=False, default=str)
+    text = json.dumps(plain_data(result), indent=2, ensure_ascii=not utf8)
     print("".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text))
 
 
-def _plain(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return _plain(asdict(value))
-    if isinstance(value, dict):
-        return {key: _plain(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def print_report(document: Any, text: str, *, as_json: bool) -> None:
-    """Print the document of --json, or the same as text of several lines."""
+def print_report(result: Any, text: Callable[[], str], *, as_json: bool) -> None:
+    """Print a result as the document of --json, or as its text."""
     if as_json:
-        print_json(document)
+        print_json(result)
     else:
-        say_text(text)
+        say_text(text())
 
 
 def say(line: str) -> None:

@@ -53,7 +53,7 @@ def summary(
     with Fetches() as shown, _objects(manifest, workspace, fetching, shown, jobs) as stack:
         found = stack_summary(stack.lock, stack.repository, stack.texts, patch, import_time=import_time)
     if json:
-        print_json(found.to_json())
+        print_json(found)
         return
     for line in summary_lines(found):
         say(line)

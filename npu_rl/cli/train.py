@@ -86,6 +86,7 @@ def train(
     """
     from npu_rl.cli import judged
     from npu_rl.recipes.judgement.fault_findings import faults_line_of
+    from npu_rl.recipes.judgement.judgement import CheckedRecipe
     from npu_rl.recipes.judgement.refused_recipe import RefusedRecipe
     from npu_rl.training.record.free_name import with_free_name
     from npu_rl.training.record.resumed_overrides import changes_since, last_attempt, resumed_overrides
@@ -125,7 +126,7 @@ def train(
     except RefusedRecipe as refused:
         if not json:
             raise
-        print_json({"ok": False, "recipe": loaded.recipe.name, "findings": judged.rows(refused.findings)})
+        print_json(CheckedRecipe(loaded.recipe.name, layout.code, tuple(refused.findings)))
         raise SystemExit(refused.exit_code) from None
     for note in notes:
         tell(note)
@@ -234,21 +235,12 @@ def _print(prepared: Prepared, trained: TrainedRun) -> None:
 
 
 def _plan(prepared: Prepared, as_json: bool) -> None:
-    from npu_rl.cli import judged
     from npu_rl.training.run.dry_run import lacks_cluster_address
     from npu_rl.training.run.train import write_dry_run
 
     written = write_dry_run(prepared)
     if as_json:
-        print_json(
-            {
-                "folder": str(written.folder),
-                "files": list(written.files),
-                "command": written.command,
-                "proven": prepared.drift is None,
-                "findings": judged.rows(prepared.judgement.findings),
-            }
-        )
+        print_json(written)
         return
     say(written.command)
     tell(f"Nothing was started. Written to {written.folder}: {', '.join(written.files)}")
@@ -264,6 +256,6 @@ def _rehearse(prepared: Prepared, level: str, as_json: bool) -> None:
 
     with closing(screen_for()) as screen:
         report = rehearse(prepared, level, screen, tell)
-    print_report(report.to_json(), report.text() + "\n", as_json=as_json)
+    print_report(report.to_json() if as_json else None, lambda: report.text() + "\n", as_json=as_json)
     if not report.ok:
         raise SystemExit(1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -123,7 +122,7 @@ def cast(
     if_interrupted(GOES_ON)
     with Weights("casting") as watch:
         report = convert_weights(options, pool, watch)
-    print_report(report, _cast_text(report), as_json=json)
+    print_report(report, lambda: _cast_text(report), as_json=json)
     if not json:
         tell_next("weights", "check", target, workspace=workspace)
 
@@ -178,7 +177,7 @@ def convert(
     if_interrupted(GOES_ON)
     with Weights("converting") as watch:
         report = convert_weights(options, pool_of(_interpreter(python, workspace), workers), watch)
-    print_report(report, _converted_text(report), as_json=json)
+    print_report(report, lambda: _converted_text(report), as_json=json)
     if not json:
         model = () if config is None else ("--model-config", config)
         dealt = () if extend else ("--no-moe-tp-extend-ep",)
@@ -248,7 +247,7 @@ def audit(
     if_interrupted(STARTS_OVER)
     with Weights("comparing", "to compare") as watch:
         report = audit_weights(options, pool_of(_interpreter(python, workspace), workers), watch)
-    print_report(report, audit_text(report), as_json=json)
+    print_report(report, lambda: audit_text(report), as_json=json)
     if report["result"] != "equal":
         raise typer.Exit(1)
     if not json:
@@ -290,6 +289,7 @@ def check(
     from npu_rl.common.errors import UsageError
     from npu_rl.recipes.checkpoints.checkpoint_of_recipe import CheckpointOfRecipe
     from npu_rl.weights.checkpoints.check_weights import check_weights, is_checkpoint
+    from npu_rl.weights.checkpoints.checkpoint_findings import CheckedFolder
     from npu_rl.weights.checkpoints.worker_pool import pool_of
 
     if write and verify:
@@ -304,18 +304,14 @@ def check(
     only_hashes = verify or (write and loaded is None and not is_checkpoint(place))
     pool = pool_of(None if only_hashes else _interpreter(python, workspace), workers)
     wanted = None if loaded is None else CheckpointOfRecipe(loaded)
-    report = None if only_hashes else check_weights(place, pool, wanted)
-    hashes = None
-    if verify or (write and (report is None or report.ok)):
-        hashes = _hashes(place, pool.count, write)
-    ok = (report is None or report.ok) and (hashes is None or hashes.ok)
+    checked = CheckedFolder(place) if only_hashes else check_weights(place, pool, wanted)
+    if verify or (write and checked.ok):
+        checked.hashes = _hashes(place, pool.count, write)
     if json:
-        document = {"ok": ok, "folder": str(place)} if report is None else {**report.to_json(), "ok": ok}
-        found = [] if report is None else judged.rows(report.findings)
-        print_json({**document, "findings": found, "hashes": hashes and asdict(hashes)})
+        print_json(checked)
     else:
-        _say_checked(report, hashes, write)
-    if not ok:
+        _say_checked(checked, write, only_hashes=only_hashes)
+    if not checked.ok:
         raise SystemExit(1)
     if recipe is not None and not json:
         tell_next("plan", recipe, *(overrides or []), workspace=workspace)
@@ -332,23 +328,23 @@ def _hashes(folder: Path, count: int, write: bool) -> HashComparison:
         return (write_hashes if write else verify_hashes)(folder, count, watch.advance)
 
 
-def _say_checked(report: CheckedFolder | None, hashes: HashComparison | None, write: bool) -> None:
+def _say_checked(checked: CheckedFolder, write: bool, *, only_hashes: bool) -> None:
     from npu_rl.cli import judged
 
-    errors = 0
-    if report is not None:
-        figures = report.to_json()
-        dtypes = ", ".join(f"{count} in {dtype}" for dtype, count in figures["tensors"].items())
-        kind = report.megatron
-        shards = f"Megatron's {kind}, {figures['shards']} files" if kind else f"{figures['shards']} shards"
-        if figures["bytes"]:
-            say(f"{figures['folder']}: {shards}, {figures['bytes'] / 1e9:.1f} GB; tensors: {dtypes or 0}")
-        judged.say_findings(report.findings)
-        if report.unchecked:
-            say(f"not checked: names and shapes of the tensors: {report.unchecked}")
-        elif report.ok and not kind:
-            say(f"names and shapes are those of {report.model} of transformers {report.transformers}")
-        errors = sum(found.severity.value == "error" for found in report.findings)
+    if not only_hashes:
+        dtypes = ", ".join(f"{count} in {dtype}" for dtype, count in sorted(checked.dtypes.items()))
+        megatron = checked.format != "hf"
+        shards = (
+            f"Megatron's {checked.format}, {checked.shards} files" if megatron else f"{checked.shards} shards"
+        )
+        if checked.bytes:
+            say(f"{checked.folder}: {shards}, {checked.bytes / 1e9:.1f} GB; tensors: {dtypes or 0}")
+        judged.say_findings(checked.findings)
+        if checked.unchecked:
+            say(f"not checked: names and shapes of the tensors: {checked.unchecked}")
+        elif checked.ok and not megatron:
+            say(f"names and shapes are those of {checked.model} of transformers {checked.transformers}")
+    errors, hashes = sum(found.severity.value == "error" for found in checked.findings), checked.hashes
     if hashes is not None:
         lists = {"changed": hashes.changed, "missing": hashes.missing, "not in the list": hashes.extra}
         for what, names in lists.items():
@@ -408,7 +404,7 @@ def export(
         if_interrupted(STARTS_OVER)
         with Weights("exporting") as watch:
             report = export_run(options, pool_of(chosen, workers), watch)
-    print_report(report, _exported_text(report), as_json=json)
+    print_report(report, lambda: _exported_text(report), as_json=json)
     if not json:
         tell_next("weights", "check", out, workspace=workspace)
 

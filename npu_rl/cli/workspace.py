@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,7 +16,7 @@ from npu_rl.cli.show import STARTS_OVER, if_interrupted, print_json, say, say_id
 
 if TYPE_CHECKING:
     from npu_rl.rehearsal.import_check.check_imports import InterpreterReport
-    from npu_rl.training.host.workspace_environment import WorkspaceEnvironment
+    from npu_rl.training.host.workspace_environment import Status, WorkspaceEnvironment
     from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
     from npu_rl.workspace.verification.verify import Report
 
@@ -71,13 +70,12 @@ def verify(
     if expected is not None and expected.environment is not None:
         _require_environment(paths, report, python, expected.environment)
     _note_changed_manifest(report)
-    own = list(own_work(paths.root, report.receipt))
     checked = _check_imports(paths, report, python) if imports and report.ok else None
+    report.own_work, report.imports = list(own_work(paths.root, report.receipt)), checked
     if json:
-        of_imports = {"imports": checked.to_json()} if checked else {}
-        print_json({**report.to_json(), "own_work": own, **of_imports})
+        print_json(report)
     else:
-        _say_report(paths, report, own)
+        _say_report(paths, report)
         for line in checked.lines() if checked else ():
             say(line)
     if not report.ok or (checked is not None and not checked.ok):
@@ -107,17 +105,18 @@ def _note_changed_manifest(report: Report) -> None:
         tell(f"note: {manifest.name} has changed since this workspace's lock was made.")
 
 
-def _say_report(paths: WorkspacePaths, report: Report, own: list[str]) -> None:
+def _say_report(paths: WorkspacePaths, report: Report) -> None:
+    own = report.own_work
     _say_beside(report)
     for drift in report.drift:
         whose = drift.component or ("no component" if drift.kind == "untracked" else "written by setup")
         hit = f", {drift.patch} hunk {drift.hunk}" if drift.patch else ""
         say(f"  {drift.kind:<10} {drift.path}  ({whose}{hit})")
-    for (component, name), hunks in report.patches.items():
-        states = Counter(hunk["state"] for hunk in hunks)
+    for patch in report.patches:
+        states = Counter(hunk["state"] for hunk in patch.hunks)
         counts = ", ".join(f"{count} {state}" for state, count in states.items()) or "no hunks in code"
-        say(f"  {component}: {name}: {counts}")
-        for hunk in hunks:
+        say(f"  {patch.component}: {patch.name}: {counts}")
+        for hunk in patch.hunks:
             if hunk["state"] not in ("in place", "superseded"):
                 say(f"      {hunk['state']:<8} {hunk['file']}:{hunk['line']}")
     for line in own:
@@ -162,28 +161,6 @@ def _say_beside(report: Report) -> None:
 # -- status -------------------------------------------------------------------------------------------
 
 
-@dataclass(repr=False, eq=False)  # made at each --help
-class Status:
-    """The result of `status`; `stack` is of `stack_json`, and `changed` counts files that differ from the lock."""
-
-    workspace: str
-    manifest: str
-    title: str
-    device: str
-    commit: str
-    tree: str
-    lock: str
-    clean: bool
-    changed: int
-    own_work: list[str]
-    kept: list[str]
-    setup: dict[str, Any]
-    environment: dict[str, Any] | None
-    host: dict[str, str]
-    components: dict[str, Any]
-    tree_patches: list[Any]
-
-
 @examples("npu-rl status", "npu-rl status --workspace /data/r1-zero")
 def status(workspace: Workspace = None, json: Json = False) -> None:
     """Show what a workspace is.
@@ -191,47 +168,37 @@ def status(workspace: Workspace = None, json: Json = False) -> None:
     It prints its manifest, ids, components, patches, local changes, and the id of its environment on this host: of all
     that decides how a training behaves. --expect takes that id.
     """
+    from npu_rl.training.host.workspace_environment import status_of
     from npu_rl.workspace.folder.discovery import open_workspace
-    from npu_rl.workspace.folder.local_edits import own_work
-    from npu_rl.workspace.folder.lock_summary import stack_json, stack_lines
     from npu_rl.workspace.verification.verify import verify
 
     paths = open_workspace(workspace, tell)
     report = verify(paths, tell)
-    lock, setup = report.lock, report.receipt.setup
-    environment = _environment(paths, report)
-    found = Status(
-        str(paths.root), lock.manifest, lock.title, lock.device, lock.commit, lock.tree, report.lock_digest,
-        clean=report.ok,
-        changed=len({drift.path for drift in report.drift}),
-        own_work=list(own_work(paths.root, report.receipt)),
-        kept=sorted(path.name for path in paths.kept.iterdir()) if paths.kept.is_dir() else [],
-        setup=setup,
-        environment=environment.to_json() if environment else None,
-        host=dict(lock.host),
-        **stack_json(lock, {}),
-    )  # fmt: skip
+    found = status_of(paths, report, _environment(paths, report))
     if json:
         print_json(found)
     else:
-        _say_status(found, environment.lines() if environment else [], list(stack_lines(lock)))
+        _say_status(found)
 
 
-def _say_status(found: Status, environment: list[str], stack: list[str]) -> None:
+def _say_status(found: Status) -> None:
     import time
 
     from npu_rl.common.printable import counted
+    from npu_rl.training.host.workspace_environment import environment_lines
+    from npu_rl.workspace.folder.lock_summary import stack_lines
 
+    lock = found.lock
     made = time.strftime("%Y-%m-%d %H:%M", time.localtime(found.setup.get("made", 0)))
-    say(f"{found.workspace}: {found.manifest} ({found.title})")
-    for name, value in (("tree", found.tree), ("commit", found.commit), ("lock", found.lock)):
+    say(f"{found.workspace}: {lock.manifest} ({lock.title})")
+    for name, value in (("tree", lock.tree), ("commit", lock.commit), ("lock", found.lock_digest)):
         say(f"  {name:<9} {value}")
     say(f"  set up    {made}, npu-rl {found.setup.get('npu_rl')}")
-    for number, line in enumerate(environment):
+    for number, line in enumerate(environment_lines(found.environment) if found.environment else ()):
         say(f"  {'' if number else 'env':<9} {line}")
-    for line in stack:
+    for line in stack_lines(lock):
         say(line)
-    say("  clean" if found.clean else f"  {counted(found.changed, 'local change')}: npu-rl verify")
+    say("  clean" if not found.changed else f"  {counted(found.changed, 'local change')}: npu-rl verify")
     for line in found.own_work:
         say(f"  yours     {line}")
     if found.own_work:

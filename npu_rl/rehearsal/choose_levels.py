@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from npu_rl.common.documentation import page_url
 from npu_rl.common.errors import NpuRlError, RecipeError, UsageError
 from npu_rl.common.interpreter import read_interpreter
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
@@ -163,7 +164,7 @@ def _reasons(prepared: Prepared, level: str) -> Iterator[tuple[tuple[str, ...], 
     if level == "layout" and recipe.has_own_keys and not recipe.trainer.layout:
         yield (
             ("trainer", "keys"),
-            "trainer.layout does not name the sizes (docs/recipe.md, Trainers that are not verl's).",
+            f"trainer.layout does not name the sizes: {page_url('recipe', 'trainers-that-are-not-verls')}",
         )
     if level not in ("train", "rollout"):
         return

@@ -47,7 +47,8 @@ class Runs:
 
     def json(self, *words: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self(*words, "--json").stdout)
-        assert documented(words[0], JSON_PAGE) == found.keys()
+        if words[0] in ("show", "compare"):
+            assert documented(words[0], JSON_PAGE) == found.keys()
         return found
 
 

@@ -51,7 +51,7 @@ def make_bundle(*paths: Path) -> tuple[str, ...]:
     """Make a bundle of manifests whose objects are in the store; the last path is the bundle's."""
     *manifests, output = paths
     ordered = [OrderedManifest(str(path), load_manifest(str(path)), [HERE]) for path in manifests]
-    return create_bundle(ordered, output, replace(Network(), offline=True), Silent(), program, jobs=1)
+    return create_bundle(ordered, output, replace(Network(), offline=True), Silent(), program, jobs=1).start
 
 
 def make_stack(root: Path) -> MadeStack:

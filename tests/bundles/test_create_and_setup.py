@@ -33,14 +33,18 @@ def test_a_workspace_from_a_bundle_is_the_one_of_the_lock(stack: MadeStack, tmp_
     words += ["--bundle", stack.file]
     done = json.loads(ok(run_cli(["setup", *words], env)).stdout)
     lock = lock_model.read(lock_model.lock_path(stack.manifest))
-    assert (done["tree"], done["lock"], done["bytes_received"]) == (lock.tree, lock_model.digest_of(lock), 0)
-    assert done["components"]["up"]["source"] == "m.tar"
-    ok(run_cli(["verify", "--deep", "-w", tmp_path / "ws", "--expect", done["lock"]], env))
+    assert (done["lock"]["tree"], done["lock_digest"], done["outcome"]["received"]) == (
+        lock.tree,
+        lock_model.digest_of(lock),
+        0,
+    )
+    assert done["outcome"]["sources"]["up"] == "m.tar"
+    ok(run_cli(["verify", "--deep", "-w", tmp_path / "ws", "--expect", done["lock_digest"]], env))
     assert (tmp_path / "ws/code/pkg/a.py").read_text() == "one\n2\n"
     assert (tmp_path / "ws/src/up/docs/x").exists()
     assert not (tmp_path / "none").exists() and not list((tmp_path / "tmp").glob("npu-rl-bundle-*"))
     again = json.loads(ok(run_cli(["setup", *words], env)).stdout)
-    assert again["changed"] is False
+    assert again["outcome"]["changed"] is False
 
 
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="no unshare")

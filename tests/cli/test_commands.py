@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
 import json
 import math
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ from npu_rl.cli import with_level
 from npu_rl.cli.show import print_json, say_table
 from npu_rl.rehearsal.level_names import LEVELS, SETS
 from tests.in_process import run_here
-from tests.support import clean_env, modules_after, ok, run_cli, run_program
+from tests.support import ROOT, clean_env, modules_after, ok, run_cli, run_program
 
 
 @pytest.mark.parametrize(
@@ -91,44 +93,53 @@ def test_mistakes_get_their_exit_code_and_the_next_step(
     assert "Traceback" not in done.stderr
 
 
+RESULTS = {
+    command.strip("`, "): place
+    for commands, place in re.findall(
+        r"^\| (`.+?) \| `(npu_rl\.[\w.]+)` \|$", (ROOT / "docs/json.md").read_text(encoding="utf-8"), re.M
+    )
+    for command in re.findall("`[^`]+`", commands)
+}
+
+
+def fields(command: str) -> set[str]:
+    """The fields of the class that docs/json.md names for a command."""
+    module, _, name = RESULTS[command].rpartition(".")
+    kind = getattr(importlib.import_module(module), name)
+    shown = (
+        {one.name for one in dataclasses.fields(kind) if one.repr}
+        if is_dataclass(kind)
+        else set(kind._fields)
+    )
+    return shown | ({"ok"} if hasattr(kind, "ok") else set())
+
+
+@pytest.mark.parametrize("command", RESULTS)
+def test_the_page_names_the_result_of_a_command(command: str) -> None:
+    assert fields(command)
+
+
 @pytest.mark.parametrize(
-    ("words", "fields"),
+    ("command", "more"),
     [
-        (["manifests", "list"], {"name", "title", "device", "tree", "path", "verified"}),
-        (
-            ["manifests", "show", "quickstart"],
-            {
-                *("manifest", "title", "device", "path", "commit", "tree", "lock", "host", "requirements"),
-                *("env", "components", "tree_patches"),
-            },
-        ),
-        (["manifests", "check", "quickstart"], {"ok", "manifest", "path", "errors", "notes", "bounds"}),
-        (["manifests", "check", "bad.yaml"], {"ok", "manifest", "path", "errors", "notes", "bounds"}),
-        (["recipes", "list"], {"name", "title", "manifest", "device", "dies", "path"}),
-        (
-            ["recipes", "show", "quickstart"],
-            {"name", "path", "bundled", "files", "digest", "recipe", "where"},
-        ),
-        (["recipes", "check", "quickstart"], {"ok", "recipe", "code", "findings", "unchecked"}),
-        (["data", "get", "gsm8k"], {"name", "revision", "commands", "named_by", "next"}),
-        (["weights", "get", "qwen2.5-7b"], {"name", "revision", "commands", "named_by", "next"}),
-        (
-            ["patches", "list"],
-            {
-                *("adaptation", "version", "patch", "subject", "tests", "needs_npu", "retire_when"),
-                "versions",
-            },
-        ),
-        (["store", "gc", "--dry-run"], {"store", "units", "bytes", "foreign", "dry_run"}),
+        ("manifests list", ""),
+        ("manifests show", "quickstart"),
+        ("manifests check", "quickstart"),
+        ("manifests check", "bad.yaml"),
+        ("recipes list", ""),
+        ("recipes show", "quickstart"),
+        ("recipes check", "quickstart"),
+        ("data get", "gsm8k"),
+        ("patches list", ""),
+        ("store gc", "--dry-run"),
     ],
-    ids=lambda one: " ".join(one) if isinstance(one, list) else "",
 )
-def test_json_has_its_fields(tmp_path: Path, words: list[str], fields: set[str]) -> None:
+def test_json_has_its_fields(tmp_path: Path, command: str, more: str) -> None:
     (tmp_path / "bad.yaml").write_text("extends: quickstart\nname: -m\ncolour: red\n")
-    done = run_here([*words, "--json"], clean_env(tmp_path), tmp_path)
-    assert done.returncode == int("bad.yaml" in words) and done.stderr == ""
+    done = run_here([*command.split(), *more.split(), "--json"], clean_env(tmp_path), tmp_path)
+    assert done.returncode == int(more == "bad.yaml") and done.stderr == ""
     found = json.loads(done.stdout)
-    assert set(found[0] if isinstance(found, list) else found) == fields
+    assert set(found[0] if isinstance(found, list) else found) == fields(command)
 
 
 def test_a_manifests_findings_have_their_line(tmp_path: Path) -> None:

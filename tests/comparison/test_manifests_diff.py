@@ -26,7 +26,9 @@ def compared(world: World, *args: str | Path) -> Any:
 
 
 def values(found: dict[str, Any], of: str) -> list[tuple[Any, ...]]:
-    return [tuple(one[key] for key in ("name", "from", "to")) for one in found["values"] if one["of"] == of]
+    return [
+        tuple(one[key] for key in ("name", "before", "after")) for one in found["values"] if one["of"] == of
+    ]
 
 
 @pytest.fixture
@@ -69,12 +71,11 @@ def test_every_kind_of_difference(world: World, up: Repo) -> None:
     )  # fmt: skip
     world.lock(name="a"), world.lock(name="b")
     found = compared(world, "a.yaml", "b.lock.json", "--commits")
-    assert not found["same"]
     one, gone = found["pins"]
-    assert (gone["name"], gone["state"], gone["commits"]) == ("gone", "removed", None)
-    assert (one["name"], one["from"], one["to"]) == ("up", first, second)
-    subjects = [commit["subject"] for commit in one["commits"]["touching"]]
-    assert (one["commits"]["count"], one["commits"]["gone"]) == (3, 0)
+    assert (gone["name"], gone["after"]) == ("gone", None) and "gone" not in found["commits"]
+    assert (one["name"], one["before"], one["after"]) == ("up", first, second)
+    subjects = [commit["subject"] for commit in found["commits"]["up"]["touching"]]
+    assert (found["commits"]["up"]["count"], found["commits"]["up"]["gone"]) == (3, 0)
     assert subjects == ["touch b again", "docs only", "touch b"]  # docs are taken now
     texts = [hashlib.sha256((world.root / "project" / name).read_bytes()).hexdigest()[:12] for name in (
         "old/0001-two.patch", "new/0003-two.patch", "old/0002-rest.patch")]  # fmt: skip
@@ -107,7 +108,7 @@ def test_the_same_stack_in_another_folder_has_no_difference(world: World, up: Re
     world.manifest({"up": component(up, patches=["./q/0001-two.patch"])}, "b")
     world.lock(name="a"), world.lock(name="b")
     found = compared(world, "a.yaml", "b.yaml", "--offline")
-    assert found["same"] and found["pins"] == found["values"] == []
+    assert found["pins"] == found["values"] == []
     assert ok(run(world, "a.yaml", "b.yaml")).stdout.endswith("\nno difference\n")
 
 
@@ -135,7 +136,7 @@ def test_commits_beside_a_merge_are_those_of_gits_own_log(world: World, up: Repo
     for name, pin in (("a", main), ("b", last)):
         world.manifest({"up": component(up, ref=pin)}, name)
         world.lock(name=name)
-    commits = compared(world, "a.yaml", "b.yaml", "--commits")["pins"][0]["commits"]
+    commits = compared(world, "a.yaml", "b.yaml", "--commits")["commits"]["up"]
     own = up.git("log", "--format=%H %s", f"{main}..{last}", "--", "pkg").splitlines()
     assert [f"{one['id']} {one['subject']}" for one in commits["touching"]] == own
     assert commits["count"] == 3 and "before" not in str(commits["touching"])

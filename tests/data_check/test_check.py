@@ -53,11 +53,11 @@ def test_prepared_files_fit_the_reward(prepared: Path, quickstart_workspace: Pat
     )  # fmt: skip
     report = json.loads(done.stdout)
     assert done.returncode == 0 and report["ok"] and report["findings"] == []
-    scores = report["reward"][0]["scores"]
+    scores = report["trials"][0]["scores"]
     assert scores["right-boxed"] == 1.0
     assert {scores[name] for name in ("right-plain", "right-answer", "wrong-boxed", "empty")} == {0.0}
-    assert sum(file["rows"] for file in report["files"]) == 200
-    assert report["files"][0]["sources"] == {"deepscaler": report["files"][0]["rows"]}
+    assert sum(file["rows"] for file in (*report["train"], *report["test"])) == 200
+    assert report["train"][0]["sources"] == {"deepscaler": report["train"][0]["rows"]}
     assert list(report["unchecked"]) == ["lengths"]
     proven = run_cli(["verify", "--deep", "--workspace", quickstart_workspace], os.environ)
     assert proven.returncode == 0, "nothing is written into the workspace"

@@ -73,7 +73,7 @@ def test_an_export_replaces_what_the_last_one_wrote(plain: Export) -> None:
     assert plain.states()["removed"]
     assert plain.files() == ["0001-quatre.patch", "series"]
     plain.git("reset", "-q", "--hard", "HEAD^")
-    assert plain.states()["changed"] and plain.files() == ["series"]
+    assert plain.states()["removed"] and plain.files() == ["series"]
     plain.round_trip()
 
 

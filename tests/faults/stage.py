@@ -137,7 +137,9 @@ class Scene:
             return
         done = ok(run_cli(["verify", "--deep", "--json", "-w", str(paths.root)], self.env))
         document = json.loads(done.stdout)
-        assert document["commit"] in [self.stage.lock(name).commit for name in names if name != "none"]
+        assert document["lock"]["commit"] in [
+            self.stage.lock(name).commit for name in names if name != "none"
+        ]
 
     def check_again(self, name: str, *options: str, whole: bool = True) -> None:
         """The same setup once more gives what the lock says and leaves nothing behind.
@@ -147,7 +149,7 @@ class Scene:
         done = ok(self.setup(name, "--json", *options))
         document = json.loads(done.stdout)
         lock = self.stage.lock(name)
-        assert (document["tree"], document["commit"]) == (lock.tree, lock.commit)
+        assert (document["lock"]["tree"], document["lock"]["commit"]) == (lock.tree, lock.commit)
         self.check(name)
         assert self.leftovers(whole=whole) == []
         head = git("rev-parse", "HEAD", "HEAD^{tree}", git_dir=self.paths.git / "code").split()

@@ -43,12 +43,12 @@ def test_the_lock_comes_and_what_a_person_has_stays(stack: Stack) -> None:
     assert last.startswith(f"2 packages to install into {stack.python} (Python {HERE}")
     assert tree(stack.folder / "env") == before
     plan = stack.installs()
-    assert (plan.versions, plan.replaced) == ({"one": "2.0", "new": "3.0"}, {"one": "1.0"})
-    assert plan.kept == {"same": "1.0", "torch": "2.8.0"}
+    assert (plan.changes.installed, plan.changes.replaced) == ({"one": "2.0", "new": "3.0"}, {"one": "1.0"})
+    assert plan.changes.kept == {"same": "1.0", "torch": "2.8.0"}
     code = "import one, own, mine, torch; print(one.VERSION, own.VERSION, mine.MINE, torch.VERSION)"
     assert stack.runs(code) == "2.0 1 1 2.8.0"
     after = tree(stack.folder / "env")
-    assert stack.installs().versions == {} and tree(stack.folder / "env") == after
+    assert stack.installs().changes.installed == {} and tree(stack.folder / "env") == after
 
 
 def test_packages_that_a_kill_left_in_part_come_again(stack: Stack) -> None:
@@ -61,7 +61,7 @@ def test_packages_that_a_kill_left_in_part_come_again(stack: Stack) -> None:
     begin(stack.folder / "env", ["one", "torch"])
     for name in ("one", "torch"):
         (stack.site / name / "__init__.py").unlink()
-    assert stack.installs(wheels).versions == {"one": "2.0", "torch": "2.5.1"}
+    assert stack.installs(wheels).changes.installed == {"one": "2.0", "torch": "2.5.1"}
     assert stack.runs("import one, two, torch; print(one.VERSION, torch.VERSION)") == "2.0 2.5.1"
     assert not unfinished_packages(stack.folder / "env")
 
@@ -97,13 +97,13 @@ def test_the_hosts_packages_come_from_named_wheels_or_an_index(
     stack.has(wheel("one", "2.0"))
     stack.writes(torchaudio="0.1", triton_ascend="3.2.0", apex="0.1", torch_npu="0.1")
     plan = stack.installs(wheels)
-    assert plan.versions == {"torchaudio": "0.1", "triton-ascend": "3.2.0+mine"}
-    apex, torch_npu = sorted(plan.notes)
+    assert plan.changes.installed == {"torchaudio": "0.1", "triton-ascend": "3.2.0+mine"}
+    apex, torch_npu = sorted(plan.changes.notes)
     assert f"it comes only from a file that you name: --wheels {wheels}/apex" in apex
     assert "no CANN is here" in torch_npu  # beside torch_npu, `import torch` itself loads CANN's libraries
     monkeypatch.setenv("ASCEND_HOME_PATH", "/cann")
     again = stack.installs(wheels, next(wheels.glob("apex*")))
-    assert again.versions == {"apex": "0.1+ascend", "torch-npu": "0.1"}
+    assert again.changes.installed == {"apex": "0.1+ascend", "torch-npu": "0.1"}
     assert read_interpreter(str(stack.python)).packages["apex"] == "0.1+ascend"
 
 
@@ -152,7 +152,7 @@ def test_named_wheels_are_enough_without_an_index(stack: Stack) -> None:
     stack.lists("one", *wheel("one", "2.0"))
     stack.writes(torch="2.5.1")
     wheels = write(stack.folder / "wheels", wheel("one", "2.0"), wheel("torch", "2.5.1+cpu"))
-    assert stack.installs(wheels, offline=True).versions["torch"] == "2.5.1+cpu"
+    assert stack.installs(wheels, offline=True).changes.installed["torch"] == "2.5.1+cpu"
     assert not stack.index.requests and stack.runs("import one; print(one.VERSION)") == "2.0"
 
 
@@ -161,7 +161,7 @@ def test_no_file_gets_the_address_of_an_index(stack: Stack, monkeypatch: pytest.
     monkeypatch.setenv("PIP_INDEX_URL", stack.index.url_with("someone", "s3cret-Pa55"))
     stack.lists("one", *wheel("one", "2.0"))
     stack.writes()
-    assert stack.installs().versions and stack.index.authorised
+    assert stack.installs().changes.installed and stack.index.authorised
     for path in stack.folder.rglob("*"):
         if path.is_file():
             content = path.read_bytes()

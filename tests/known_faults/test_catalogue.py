@@ -158,13 +158,15 @@ def test_a_witness_leaves_nothing_beside_it(tmp_path: Path) -> None:
 @pytest.mark.pypi
 def test_the_command_on_a_workspace(quickstart_workspace: Path, tmp_path: Path) -> None:
     done = run_here(["faults", "-w", quickstart_workspace, "--json"], clean_env(tmp_path), tmp_path)
-    found = {one["id"]: one for one in json.loads(done.stdout)["faults"]}
+    found = {one["fault"]["id"]: one for one in json.loads(done.stdout)["verdicts"]}
     assert done.returncode == 1, done.stderr
     assert found["hf-rollout-repeats-twice"]["state"] == ENDED
     assert found["attention-scale-ignored"]["state"] == ABSENT
     # The quickstart trains with FSDP, so its recipe is not refused for what only Megatron's workers reach.
     wrong = [
-        one["id"] for one in found.values() if one["severity"] == "wrong result" and one["state"] == OPEN
+        name
+        for name, one in found.items()
+        if one["fault"]["severity"] == "wrong result" and one["state"] == OPEN
     ]
     known = {fault.id: fault for fault in known_faults()}
     assert {known[one].strategy for one in wrong} == {"megatron"}

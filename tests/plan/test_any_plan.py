@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from npu_rl.common.plain_data import plain_data
 from npu_rl.recipes.judgement.judge import judge
-from npu_rl.recipes.judgement.plan_report import plan_json, plan_text
+from npu_rl.recipes.judgement.plan_report import plan_report, plan_text
 from npu_rl.recipes.memory.memory_by_phase import Memory
 from npu_rl.recipes.sizing.machine import Machine
 from tests.plan.helpers import FSDP, MODELS, RECIPE, loaded, plan
@@ -77,7 +77,7 @@ def test_any_plan_of_megatron(sizes: dict[str, int], others: dict[str, Any]) -> 
     assume(sizes.get("cluster.nodes", 16) * sizes.get("cluster.dies", 16) <= 100_000)  # more are refused
     said = {**sizes, **others, "cluster.dies_per_card": 1}
     judgement = judge(loaded(*(f"{key}={value}" for key, value in said.items())))
-    text, data = plan_text(judgement, 1e9), json.loads(json.dumps(plan_json(judgement, None)))
+    text, data = plan_text(judgement, 1e9), plain_data(plan_report(judgement, None))
     assert ("can't be run as it is" in text) is not judgement.ok
     assert not (text.startswith("fits:") and judgement.errors)
     assert data["ok"] is judgement.ok is not bool(judgement.errors)

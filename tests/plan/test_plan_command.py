@@ -48,7 +48,7 @@ def test_json_has_the_figures_of_the_plan(tmp_path: Path) -> None:
     assert made["ok"] is True and made["answer"].startswith("fits: at most 53.8 of 64.0 GB")
     assert [(one["rule"], one["severity"]) for one in made["findings"]] == [("memory-host", "advice")]
     assert made["memory"]["stages"][1]["weights"] == 9_365_094_400
-    assert made["memory"]["rollout"]["bytes"]["engine-weights"] == 23_257_200_640
-    assert made["loading"]["seconds"][0] == pytest.approx(268.4, abs=0.1)
+    assert made["memory"]["engine"]["own"]["engine-weights"] == 23_257_200_640
+    assert made["loading_seconds"][0] == pytest.approx(268.4, abs=0.1)
     assert made["disk"]["bf16"] == 2 * 671_026_404_352 + 4 * 58 * 256
     assert made["tokens"]["longest"] == 33_554_432

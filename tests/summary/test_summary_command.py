@@ -114,19 +114,22 @@ def test_of_a_manifest_and_of_its_workspace(stack: World) -> None:
 
 def test_json_has_the_same(stack: World) -> None:
     found: dict[str, Any] = json.loads(run(stack, "summary", "-m", "project/m.yaml", "--json").stdout)
-    assert [(one["how"], one["component"], one["name"]) for one in found["steps"]] == [
+    assert [
+        (one["step"]["how"], one["step"]["component"], one["step"]["name"]) for one in found["steps"]
+    ] == [
         ("pick", "up", "refs/pull/1/head"),
         ("patch", "up", "count"),
         ("tree patch", None, "later"),
     ]
     (changed, added) = found["steps"][1]["files"]
-    assert (changed["path"], changed["code"], changed["change"]) == ("pkg/a.py", ["lib/a.py"], "changed")
+    assert (changed["path"], changed["state"]) == ("pkg/a.py", "changed")
+    assert found["steps"][1]["paths"]["pkg/a.py"] == ["lib/a.py"]
     assert [(one["change"], one["kind"], one["name"], one["line"]) for one in changed["definitions"]] == [
         ("added", "import", "sys", 2),
         ("replaced", "method", "Worker.run", 4),
     ]
     assert (added["definitions"], added["note"]) == (None, "+1 -0 lines")
-    assert found["steps"][1]["why"] == "nobody knows how much it is."
+    assert found["steps"][1]["step"]["why"] == "nobody knows how much it is."
 
 
 def test_a_workspace_without_git_objects_says_so(stack: World) -> None:

@@ -17,7 +17,6 @@ from npu_rl.weights.checkpoints.check_weights import check_weights
 from npu_rl.weights.checkpoints.checkpoint_findings import CheckedFolder
 from npu_rl.weights.checkpoints.output_folder import NOTE
 from tests.support import clean_env, run_cli
-from tests.weights.documented import documented_keys
 from tests.weights.inline_workers import InlineWorkers
 from tests.weights.tiny_checkpoint import change_json, read_file, write_file
 
@@ -163,7 +162,6 @@ def test_the_command_says_it(folder: Path, tmp_path: Path) -> None:
     done = run_cli(["weights", "check", folder, "--json"], env, tmp_path)
     report = json.loads(done.stdout)
     assert (done.returncode, report["ok"], report["hashes"]) == (1, False, None)
-    assert list(report) == documented_keys("check")
     assert [f["rule"] for f in report["findings"] if f["severity"] == "error"] == ["weights-config-mtp"]
     done = run_cli(["weights", "check", folder, "--verify-hashes"], env, tmp_path)
     assert done.returncode == 1

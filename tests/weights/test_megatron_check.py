@@ -45,11 +45,10 @@ def errors(report: CheckedFolder) -> list[tuple[str, str]]:
 def test_a_whole_one_is_named_and_no_error(made: Path, name: str) -> None:
     report = checked(made / name)
     assert report.ok and [found.rule for found in report.findings] == ["weights-megatron"]
-    figures = report.to_json()
-    assert figures["format"] == ("torch_dist" if name == "dist" else "legacy")
-    assert set(figures["tensors"]) == {"BF16", "F32"} and figures["bytes"] > 1000
+    assert report.format == ("torch_dist" if name == "dist" else "legacy")
+    assert set(report.dtypes) == {"BF16", "F32"} and report.bytes > 1000
     if name == "legacy":
-        assert figures["shards"] == 8
+        assert report.shards == 8
 
 
 def damaged(made: Path, name: str, target: Path, damage: str) -> Path:

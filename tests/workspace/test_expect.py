@@ -39,7 +39,7 @@ def test_every_command_that_proves_prints_it(stack: Stack, paths: WorkspacePaths
     for command in (["setup", "-m", str(stack.old)], ["verify"], ["status"]):
         words = [*command, "-w", str(paths.root)]
         assert digest in run_here(words, stack.env).stdout
-        assert json.loads(run_here([*words, "--json"], stack.env).stdout)["lock"] == digest
+        assert json.loads(run_here([*words, "--json"], stack.env).stdout)["lock_digest"] == digest
 
 
 def test_the_lock_it_was_laid_from_is_held_against_the_lock(stack: Stack, paths: WorkspacePaths) -> None:

@@ -26,10 +26,8 @@ def test_first_setup_lays_the_locked_tree(stack: Stack, tmp_path: Path) -> None:
     done = ok(stack.setup(tmp_path / "w", None, "--json"))
     document = json.loads(done.stdout)
     lock = stack.lock(stack.old)
-    assert (document["commit"], document["tree"]) == (lock.commit, lock.tree)
-    assert (document["manifest"], document["workspace"]) == ("old", str(tmp_path / "w"))
-    assert set(document["components"]) == {"alpha", "beta", "gamma"}
-    assert [p["name"] for p in document["components"]["alpha"]["patches"]] == ["0001-ten", "0002-half"]
+    assert (document["lock"]["commit"], document["lock"]["tree"]) == (lock.commit, lock.tree)
+    assert document["workspace"] == str(tmp_path / "w") and document["outcome"]["changed"]
     paths = WorkspacePaths(tmp_path / "w")
     assert sorted(os.listdir(paths.root)) == [".npu-rl", "activate", "code", "src"]
     assert sorted(os.listdir(paths.root / "src")) == ["gamma"]
@@ -52,7 +50,7 @@ def test_again_says_so_touches_nothing_and_needs_neither_git_nor_anything_heavy(
         assert "nothing to do" in ok(stack.setup(paths.root)).stdout
         document = json.loads(stack.setup(paths.root, None, "--json").stdout)
         loaded = modules_after(["setup", "-m", stack.old, "-w", paths.root], env, tmp_path)
-    assert (document["changed"], document["bytes_received"]) == (False, 0)
+    assert (document["outcome"]["changed"], document["outcome"]["received"]) == (False, 0)
     assert not loaded & {"pydantic", "yaml", "git", "unearth", "rich"}
 
 
@@ -222,7 +220,7 @@ def test_time_zone_and_locale_change_nothing(stack: Stack, tmp_path: Path, zone:
     done = ok(stack.setup(tmp_path / "w", None, "--json", env=env))
     lock = stack.lock(stack.old)
     document = json.loads(done.stdout)
-    assert (document["tree"], document["commit"]) == (lock.tree, lock.commit)
+    assert (document["lock"]["tree"], document["lock"]["commit"]) == (lock.tree, lock.commit)
     assert stack.run("verify", "-w", tmp_path / "w", "--deep", env=env).returncode == 0
     assert found(WorkspacePaths(tmp_path / "w"), deep=True) == []
 

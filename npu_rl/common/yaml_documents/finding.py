@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
 
 from npu_rl.common.yaml_documents.problems import KeyPath, dotted
 
@@ -25,6 +24,7 @@ class Finding:
         rule: Stable id in kebab-case.
         severity: What it means for a run.
         path: The recipe's key to edit; empty if there is none.
+        key: That key as it is written, else the trainer's.
         trainer_key: The trainer's (Hydra) key, "" if there is none.
         message: The fact, with its figures and the code it is from (file:line).
         fix: What to write, in the recipe's words; "" where nothing helps.
@@ -34,17 +34,16 @@ class Finding:
 
     rule: str
     severity: Severity
-    path: KeyPath
+    path: KeyPath = field(repr=False)
     trainer_key: str
     message: str
     fix: str
     where: str
     certain: bool = True
+    key: str = field(init=False, default="")
 
-    @property
-    def key(self) -> str:
-        """The recipe's key as it is written, else the trainer's."""
-        return dotted(self.path) if self.path else self.trainer_key
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", dotted(self.path) if self.path else self.trainer_key)
 
     def __str__(self) -> str:
         key = f"{self.key}: " if self.key else ""
@@ -59,19 +58,6 @@ class Finding:
             f"  at {self.where}",
             *((f"  fix: {self.fix}",) if self.fix else ()),
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data for programs."""
-        return {
-            "rule": self.rule,
-            "severity": self.severity.value,
-            "key": self.key,
-            "trainer_key": self.trainer_key,
-            "message": self.message,
-            "fix": self.fix,
-            "where": self.where,
-            "certain": self.certain,
-        }
 
 
 def file_finding(rule: str, severity: Severity, where: object, message: str, fix: str = "") -> Finding:

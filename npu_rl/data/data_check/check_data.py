@@ -22,6 +22,7 @@ class Checked:
 
     Attributes:
         unchecked: What could not be checked on this machine, and why.
+        findings: All findings, errors first.
         cut_left: Where the workspace's trainer truncates longer prompts on the left; empty if it raises instead.
     """
 
@@ -30,7 +31,13 @@ class Checked:
     trials: list[Trial] = field(default_factory=list)
     lengths: dict[str, Any] | None = None
     unchecked: dict[str, str] = field(default_factory=dict)
-    cut_left: str = ""
+    findings: list[Finding] = field(default_factory=list)
+    cut_left: str = field(default="", repr=False)
+
+    @property
+    def ok(self) -> bool:
+        """Return whether the training could use the data."""
+        return not any(one.severity is Severity.ERROR for one in self.findings)
 
     @property
     def files(self) -> list[TrainerFile]:

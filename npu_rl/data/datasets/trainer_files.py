@@ -50,13 +50,13 @@ class TrainerFile:
     rows: int = 0
     faults: list[str] = field(default_factory=list)
     sources: Counter[str] = field(default_factory=Counter)
-    forms: Counter[tuple[str, tuple[str, ...]]] = field(default_factory=Counter)
+    forms: Counter[tuple[str, tuple[str, ...]]] = field(default_factory=Counter, repr=False)
     doubled: int = 0
-    samples: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    samples: dict[str, list[dict[str, Any]]] = field(default_factory=dict, repr=False)
     incomplete: list[int] = field(default_factory=list)
     images_differ: list[int] = field(default_factory=list)
     images_missing: int = 0
-    keys: set[bytes] = field(default_factory=set)
+    keys: set[bytes] = field(default_factory=set, repr=False)
     repeated: int = 0
 
 

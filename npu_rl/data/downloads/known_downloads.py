@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +37,10 @@ class Download:
     modelscope: str = ""
     files: tuple[str, ...] = ()
     then: str = ""
+
+    def next_command(self, folder: Path) -> str:
+        """Return the command to run next; empty for none."""
+        return self.then.format(folder=shlex.quote(str(folder)))
 
 
 _CANN, _PAI = "cann-recipes-train", "Pai-Megatron-Patch"
@@ -107,23 +110,36 @@ def require_commit(revision: str | None) -> None:
         )
 
 
-def commands(one: Download, folder: Path, revision: str | None, mirror: str) -> Iterator[tuple[str, str]]:
-    """Yield a place (hub, modelscope, mirror) and the command for it; unnamed places are left out.
+@dataclass(frozen=True)
+class DownloadCommands:
+    """The result of `data get` and `weights get`.
 
-    Args:
+    Attributes:
         revision: A commit of the hub's repository; ModelScope has commits of its own, so it is not passed there.
-        mirror: URL of a mirror of the hub.
+        commands: By place (hub, modelscope, mirror); places that no document names are left out.
+        named_by: The documents that name it.
+        next: The command to run after the download; empty for none.
     """
+
+    name: str
+    revision: str | None
+    commands: dict[str, str]
+    named_by: str
+    next: str
+
+
+def download_commands(one: Download, folder: Path, revision: str | None, mirror: str) -> DownloadCommands:
+    """Return the commands of a download into a folder. mirror: URL of a mirror of the hub."""
+    found = {}
     if one.hub:
         kind = ["--repo-type", "dataset"] if one.kind == "dataset" else []
         pinned = ["--revision", revision] if revision else []
-        from_hub = shlex.join(
-            ["hf", "download", one.hub, *one.files, *kind, *pinned, "--local-dir", str(folder)]
-        )
-        yield "hub", from_hub
+        words = ["hf", "download", one.hub, *one.files, *kind, *pinned, "--local-dir", str(folder)]
+        found["hub"] = shlex.join(words)
     if one.modelscope:
         option = "--dataset" if one.kind == "dataset" else "--model"
         argv = ["modelscope", "download", option, one.modelscope, *one.files, "--local_dir", str(folder)]
-        yield "modelscope", shlex.join(argv)
+        found["modelscope"] = shlex.join(argv)
     if one.hub:
-        yield "mirror", f"HF_ENDPOINT={shlex.quote(mirror)} {from_hub}"
+        found["mirror"] = f"HF_ENDPOINT={shlex.quote(mirror)} {found['hub']}"
+    return DownloadCommands(one.name, revision, found, one.source, one.next_command(folder))

@@ -45,6 +45,11 @@ class VerifiedDownload:
     commits: list[str] = field(default_factory=list)
     size: int = 0
 
+    @property
+    def ok(self) -> bool:
+        """Return whether there is no fault."""
+        return not self.faults
+
 
 def verify_download(
     folder: Path, needed: Sequence[str], revision: str | None, progress: Callable[[int, int], None]

@@ -77,8 +77,8 @@ class CheckpointOfRecipe:
         stages = len(wanted.ranks.layers) or wanted.ranks.stages
         sizes = (wanted.ranks.tensor, stages, wanted.ranks.expert)
         numbers = [sizes[0], *(size for size in sizes[1:] if size > 1)]
-        if wanted.format != checked.megatron:
-            message = f"it is {checked.megatron}, and the trainer of {name} loads {wanted.format}"
+        if wanted.format != checked.format:
+            message = f"it is {checked.format}, and the trainer of {name} loads {wanted.format}"
         elif wanted.format == "legacy" and numbers != list(ranks):
             layout = "TP{} PP{} EP{}".format(*sizes)
             message = (

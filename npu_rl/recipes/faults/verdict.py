@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from npu_rl.recipes.faults.fault import WRONG_RESULT, Ending, KnownFault, known_faults
 from npu_rl.recipes.trainer_code.citations import CitedCode
@@ -47,12 +47,6 @@ class Verdict(NamedTuple):
     def is_open_wrong_result(self) -> bool:
         """Return whether a run has the fault, and its results are wrong."""
         return self.is_open and self.fault.severity == WRONG_RESULT
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the documented JSON."""
-        shown = self.fault._asdict()
-        texts = {key: value for key, value in shown.items() if isinstance(value, str)}
-        return {**texts, "state": self.state, "by": self.by, "where": self.where, "after": self.after}
 
 
 def judge_tree(

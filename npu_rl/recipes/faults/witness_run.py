@@ -11,6 +11,7 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple
 from npu_rl.common import python_roots
 from npu_rl.common.errors import HostError
 from npu_rl.common.process import run_quietly
+from npu_rl.recipes.faults.verdict import UNKNOWN, Verdict
 
 EXTRA = "faults"  # of npu-rl: what the witnesses import
 TIMEOUT = 600.0  # seconds; the slowest, with two ranks that import vLLM, took 133 on two busy cores
@@ -50,9 +52,31 @@ class Witnessed(NamedTuple):
     reason: str = ""
     figures: Mapping[str, Any] = MappingProxyType({})
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the documented JSON."""
-        return {**self._asdict(), "figures": dict(self.figures)}
+
+@dataclass(frozen=True)
+class FaultReport:
+    """The result of `faults`.
+
+    Attributes:
+        tree: The tree that was searched.
+        witnesses: What --run found, by the faults' ids.
+    """
+
+    tree: str
+    verdicts: tuple[Verdict, ...]
+    witnesses: Mapping[str, Witnessed]
+
+    @property
+    def ok(self) -> bool:
+        """Return whether every verdict is known, none is a wrong result, and no witness disagrees."""
+        return not any(
+            one.is_open_wrong_result or one.state == UNKNOWN or self.disagrees(one) for one in self.verdicts
+        )
+
+    def disagrees(self, verdict: Verdict) -> bool:
+        """Return whether the witness contradicts the texts; of an unproven fix it is to show none."""
+        found = self.witnesses.get(verdict.fault.id)
+        return found is not None and found.state == (HAS_NONE if verdict.is_open else HAS_FAULT)
 
 
 def run_witness(

@@ -33,6 +33,26 @@ class AssembledTree:
 
 
 @dataclass(frozen=True)
+class CheckedRecipe:
+    """The result of `recipes check`, and of a command that refuses its recipe.
+
+    Attributes:
+        code: The tree that it was checked against; None without a workspace.
+        unchecked: What can't be checked here, and why.
+    """
+
+    recipe: str
+    code: Path | None
+    findings: tuple[Finding, ...]
+    unchecked: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Return whether `train` accepts the recipe."""
+        return not any(one.severity is Severity.ERROR for one in self.findings)
+
+
+@dataclass(frozen=True)
 class Judgement:
     """All findings on a recipe, and their basis.
 
@@ -64,6 +84,12 @@ class Judgement:
     accepted_faults: Mapping[str, str] = field(default_factory=dict)
     groups: frozenset[str] = frozenset()
     not_here: Mapping[str, str] = field(default_factory=dict)
+
+    def checked(self, tree: AssembledTree | None) -> CheckedRecipe:
+        """Return the result for programs. tree: The one that the recipe was judged with."""
+        absent = {key: f"{path} is not on this machine" for key, path in self.not_here.items()}
+        code = None if tree is None else tree.code
+        return CheckedRecipe(self.recipe.name, code, self.findings, {**self.unchecked, **absent})
 
     @property
     def absent_lines(self) -> tuple[str, ...]:

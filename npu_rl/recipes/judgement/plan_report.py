@@ -1,27 +1,29 @@
-"""A plan as text and as JSON."""
+"""A plan as text, and its result for programs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from textwrap import wrap
-from typing import Any
 
 from npu_rl.common.printable import counted
+from npu_rl.common.yaml_documents.finding import Finding
 from npu_rl.common.yaml_documents.problems import dotted
 from npu_rl.recipes.judgement.judgement import Judgement
+from npu_rl.recipes.memory.memory_by_phase import Memory
 from npu_rl.recipes.memory.memory_parts import gb
-from npu_rl.recipes.plan.disk_and_tokens import Loading
+from npu_rl.recipes.plan.disk_and_tokens import Disk, Loading, Tokens
 from npu_rl.recipes.plan.layout_drawing import draw_layout
 from npu_rl.recipes.plan.memory_report import (
     checkpoints_text,
     host_text,
-    memory_json,
     memory_text,
     phases_text,
 )
 from npu_rl.recipes.plan.phase_times import first_step_limit
 from npu_rl.recipes.plan.plan import Plan
+from npu_rl.recipes.plan.rules.checkpoint_rules import Checkpoints
+from npu_rl.recipes.sizing.machine import Machine
 
 _EVERY = "trainer.save_freq"
 _UNCOUNTED = "the trainer's keys are its own"
@@ -93,36 +95,63 @@ def _plan_lines(plan: Plan, speed: float | None, everything: bool) -> Iterator[s
     yield from _rule_lines(plan, everything)
 
 
-def plan_json(judgement: Judgement, speed: float | None) -> dict[str, Any]:
-    """Return the plan as JSON without its findings. Sizes are in bytes."""
-    plan, machine = judgement.plan, judgement.machine
-    judged: dict[str, Any] = {
-        "ok": judgement.ok,
-        "answer": answer(judgement),
-        "recipe": judgement.recipe.name,
-        "dies": judgement.recipe.cluster.world,
-        "die_memory": machine.die,
-        "host_memory": machine.host,
-        "free_disk": machine.disk,
-    }
+@dataclass(frozen=True)
+class PlanReport:
+    """The result of `plan`. Sizes are in bytes; what the trainer's own keys leave uncounted is empty or None.
+
+    Attributes:
+        answer: The first line of the text.
+        held: Ids of the rules that hold or have nothing to judge.
+        skipped: Why a rule that this recipe would break does not apply here, by id.
+        layout: The drawing, by line.
+        loading_seconds: The shortest and the longest time to load the weights, with --storage-gbs.
+        first_step_limit: Seconds after which the first step raises the hang alarm.
+    """
+
+    ok: bool
+    answer: str
+    recipe: str
+    dies: int
+    machine: Machine
+    held: Sequence[str] = ()
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    layout: Sequence[str] = ()
+    memory: Memory | None = None
+    disk: Disk | None = None
+    checkpoints: Checkpoints | None = None
+    loading: Loading | None = None
+    loading_seconds: tuple[float, float] | None = None
+    tokens: Tokens | None = None
+    first_step_limit: float | None = None
+    findings: Sequence[Finding] = ()
+
+
+def plan_report(judgement: Judgement, speed: float | None) -> PlanReport:
+    """Return the plan for programs. speed: Bytes a second of the storage, if it is known."""
+    plan, recipe = judgement.plan, judgement.recipe
+    judged = PlanReport(
+        judgement.ok,
+        answer(judgement),
+        recipe.name,
+        recipe.cluster.world,
+        judgement.machine,
+        findings=judgement.findings,
+    )
     if plan is None:
-        nothing = dict.fromkeys(("memory", "disk", "checkpoints", "loading", "tokens", "first_step_limit"))
-        rules: dict[str, Any] = {"held": [], "skipped": {}}
-        return {**judged, "rules": rules, "layout": [], **nothing, "uncounted": _UNCOUNTED}
-    loading = plan.loading
-    seconds = None if loading is None or speed is None else list(loading.seconds(speed))
-    skipped = {rule.id: rule.skipped for rule in plan.rules if rule.skipped}
-    return {
-        **judged,
-        "rules": {"held": plan.held, "skipped": skipped},
-        "layout": draw_layout(plan.facts, plan.memory) if plan.fits else [],
-        "memory": plan.memory and memory_json(plan.memory),
-        "disk": plan.disk and asdict(plan.disk),
-        "checkpoints": plan.checkpoints and asdict(plan.checkpoints),
-        "loading": loading and {**asdict(loading), "seconds": seconds},
-        "tokens": plan.tokens and asdict(plan.tokens),
-        "first_step_limit": first_step_limit(plan.phase_times),
-    }
+        return judged
+    return replace(
+        judged,
+        held=plan.held,
+        skipped={rule.id: rule.skipped for rule in plan.rules if rule.skipped},
+        layout=draw_layout(plan.facts, plan.memory) if plan.fits else (),
+        memory=plan.memory,
+        disk=plan.disk,
+        checkpoints=plan.checkpoints,
+        loading=plan.loading,
+        loading_seconds=plan.loading.seconds(speed) if plan.loading and speed else None,
+        tokens=plan.tokens,
+        first_step_limit=first_step_limit(plan.phase_times),
+    )
 
 
 def _uncounted_lines(judgement: Judgement) -> Iterator[str]:

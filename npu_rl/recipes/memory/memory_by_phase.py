@@ -50,6 +50,7 @@ class PhaseName(Enum):
     UPDATE = "memory-update", "update", "actor.micro_batch"
 
     def __init__(self, rule: str, label: str, micro_batch_key: str) -> None:
+        self._value_ = label  # type: ignore[assignment]
         self.rule, self.label, self.micro_batch_key = rule, label, micro_batch_key
 
 
@@ -62,41 +63,36 @@ class Phase:
         stage: The pipeline stage, from 0.
         parts: All parts.
         settled: Parts within the engine's share, which is taken whole: if they are smaller, the cache is larger.
+        total: The bytes of all parts.
+        estimated: Uncertainty of the total in bytes.
+        by_lengths: The bytes that shrink with shorter sequences, down to almost nothing.
+        other_estimates: The bytes of the estimates that don't depend on sequence lengths.
+        low: The lower end of the total's range: the bytes computed from sizes, without estimates.
     """
 
     name: PhaseName
     stage: int
     parts: Parts
-    settled: Parts = field(default_factory=dict)
+    settled: Parts = field(default_factory=dict, repr=False)
+    total: int = field(init=False)
+    estimated: int = field(init=False)
+    by_lengths: int = field(init=False)
+    other_estimates: int = field(init=False)
+    low: int = field(init=False)
 
-    @property
-    def total(self) -> int:
-        """The bytes of all parts."""
-        return total(self.parts)
-
-    @property
-    def estimated(self) -> int:
-        """Uncertainty of the total in bytes."""
-        return estimated(self.parts) - estimated(self.settled)
-
-    @property
-    def by_lengths(self) -> int:
-        """The bytes that shrink with shorter sequences, down to almost nothing."""
-        return sum(size for part, size in self._unsettled() if part in BY_LENGTHS)
-
-    @property
-    def other_estimates(self) -> int:
-        """The bytes of the estimates that don't depend on sequence lengths."""
-        return sum(size for part, size in self._unsettled() if part.estimate and part not in BY_LENGTHS)
-
-    @property
-    def low(self) -> int:
-        """The lower end of the total's range: the bytes computed from sizes, without estimates."""
-        return self.total - self.by_lengths - self.other_estimates
-
-    def _unsettled(self) -> Iterator[tuple[Part, int]]:
-        for part, size in self.parts.items():
-            yield part, size - self.settled.get(part, 0)
+    def __post_init__(self) -> None:
+        unsettled = {part: size - self.settled.get(part, 0) for part, size in self.parts.items()}
+        by_lengths = sum(size for part, size in unsettled.items() if part in BY_LENGTHS)
+        others = (size for part, size in unsettled.items() if part.estimate and part not in BY_LENGTHS)
+        figures = {
+            "total": total(self.parts),
+            "estimated": estimated(self.parts) - estimated(self.settled),
+            "by_lengths": by_lengths,
+            "other_estimates": sum(others),
+        }
+        figures["low"] = figures["total"] - by_lengths - figures["other_estimates"]
+        for name, size in figures.items():
+            object.__setattr__(self, name, size)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ class Part(Enum):
     """One kind of memory.
 
     Attributes:
-        key: Its id.
+        value: Its id.
         label: Its name.
         estimate: Whether it comes from practice or a rough formula, rather than from sizes.
     """
@@ -36,7 +36,7 @@ class Part(Enum):
     PROCESSES = "processes", "processes", True
 
     def __init__(self, key: str, label: str, estimate: bool = False) -> None:
-        self.key = key
+        self._value_ = key
         self.label = label
         self.estimate = estimate
 

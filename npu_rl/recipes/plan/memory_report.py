@@ -1,13 +1,12 @@
-"""Memory, disk and checkpoints of a plan as text and as JSON."""
+"""Memory, disk and checkpoints of a plan as text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from npu_rl.recipes.memory.measured_runs import MEASURED
 from npu_rl.recipes.memory.memory_by_phase import Memory, Phase, PhaseName
-from npu_rl.recipes.memory.memory_parts import Parts, estimated, gb, total
+from npu_rl.recipes.memory.memory_parts import Parts, gb, total
 from npu_rl.recipes.plan.rules.checkpoint_rules import Checkpoints
 
 RANGE = (
@@ -18,58 +17,6 @@ RANGE = (
     "of the longest sequences; FSDP's estimate was fitted to the second. A run may need some percent more than it",
 )
 """What the ends of a phase's range rest on. tests/plan/test_measured.py holds the figures."""
-
-
-def memory_json(memory: Memory) -> dict[str, Any]:
-    """Return the memory as JSON, in bytes. `estimates` lists the ids of the estimated parts."""
-    engine = memory.engine
-    return {
-        "stages": [
-            {
-                "layers": [one.layers.start, one.layers.stop],
-                "parameters": dict(one.counts),
-                "weights": one.weights,
-                "gradients": one.gradients,
-                "optimizer": one.states,
-                "on_host": _bytes(one.on_host),
-            }
-            for one in memory.stages
-        ],
-        "rollout": None
-        if engine is None
-        else {
-            "parameters": dict(engine.counts),
-            "bytes": _bytes(engine.parts(engine.cache.size)),
-            "share": engine.share,
-            "kv_cache": {
-                "blocks": engine.cache.blocks,
-                "wanted_blocks": engine.cache.wanted,
-                "block_tokens": engine.cache.block,
-                "bytes_per_token": engine.cache.per_token,
-            },
-        },
-        "phases": [
-            {
-                "name": phase.name.label,
-                "rule": phase.name.rule,
-                "stage": phase.stage,
-                "parts": _bytes(phase.parts),
-                "estimates": _estimates(phase.parts),
-                "total": phase.total,
-                "estimated": phase.estimated,
-                "low": phase.low,
-                "high": phase.total,
-                "by_lengths": phase.by_lengths,
-                "other_estimates": phase.other_estimates,
-            }
-            for phase in memory.phases
-        ],
-        "host": _bytes(memory.host),
-        "host_estimates": _estimates(memory.host),
-        "assumed": list(memory.assumed),
-        "missing": list(memory.missing),
-        "range": list(RANGE),
-    }
 
 
 def phases_text(memory: Memory) -> Iterator[str]:
@@ -130,14 +77,6 @@ def _size_text(phase: Phase) -> str:
 def _part_lines(parts: Parts) -> Iterator[str]:
     for part, size in parts.items():
         yield f"  {part!s:<48} {gb(size):>9}"
-
-
-def _bytes(parts: Parts) -> dict[str, int]:
-    return {part.key: size for part, size in parts.items()}
-
-
-def _estimates(parts: Parts) -> list[str]:
-    return [part.key for part in parts if part.estimate] if estimated(parts) else []
 
 
 def _wrapped(text: str) -> Iterator[str]:

@@ -4,15 +4,44 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from npu_rl.common.masking import masked_argument, masked_data
 from npu_rl.common.yaml_documents.document import Plain
-from npu_rl.common.yaml_documents.problems import KeyPath
+from npu_rl.common.yaml_documents.problems import KeyPath, dotted
 from npu_rl.common.yaml_documents.quoted_text import Quoted
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 
 _PLAIN = re.compile(r"(?!-+$)[A-Za-z0-9_./+-][A-Za-z0-9_./+@%=-]*(:[A-Za-z0-9_./+@%=-]+)*")
 _NULLS = ("null", "~")
+
+
+@dataclass(frozen=True)
+class ShownRecipe:
+    """The result of `recipes show`: a recipe with `extends:` and the command line resolved, without secrets.
+
+    Attributes:
+        files: SHA-256 of the recipe and of each file it extends.
+        where: File and line of each value, by key.
+    """
+
+    name: str
+    path: Path
+    bundled: bool
+    files: Mapping[str, str]
+    digest: str
+    recipe: dict[str, Any]
+    where: dict[str, str]
+
+
+def shown_recipe(loaded: LoadedRecipe) -> ShownRecipe:
+    """Return a recipe for programs."""
+    typed = loaded.recipe.model_dump(mode="json", by_alias=True, exclude={"extends"})
+    where = {dotted(path): str(origin) for path, origin in loaded.origins.items() if path}
+    name, files = loaded.recipe.name, loaded.files
+    return ShownRecipe(name, loaded.path, loaded.bundled, files, loaded.digest, masked_data(typed), where)
 
 
 def recipe_yaml(loaded: LoadedRecipe) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 
+from npu_rl.common.bundled import bundled_recipes
 from npu_rl.common.user_path import user_path
 from npu_rl.common.yaml_documents import text_checks
 from npu_rl.common.yaml_documents.document import Plain
@@ -24,6 +25,27 @@ from npu_rl.recipes.recipe.recipe_paths import own_path_keys, rebase
 from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.recipes.recipe.trainer_settings import Setting, settings_of
 from npu_rl.stack.manifest.manifest_facts import ManifestFacts, manifest_facts
+
+
+@dataclass(frozen=True)
+class ListedRecipe:
+    """A row of `recipes list`."""
+
+    name: str
+    title: str
+    manifest: str
+    device: str
+    dies: int
+    path: Path
+
+
+def listed_recipes() -> list[ListedRecipe]:
+    """Return the bundled recipes."""
+    rows = []
+    for name, path in bundled_recipes().items():
+        one = load_recipe(name).recipe
+        rows.append(ListedRecipe(name, one.title, one.manifest, one.device, one.cluster.world, path))
+    return rows
 
 
 @dataclass(frozen=True)

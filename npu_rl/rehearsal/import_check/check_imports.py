@@ -33,23 +33,19 @@ class InterpreterReport:
 
     Attributes:
         python: The interpreter's path, with its version.
-        locked: Number of packages in the committed lock of packages; None if there is none for this interpreter.
+        locked_packages: Number of packages in the committed lock of packages; None if there is none for this
+            interpreter.
         findings: Errors and notes, errors first.
     """
 
     python: str
-    locked: int | None
+    locked_packages: int | None
     findings: tuple[Finding, ...]
 
     @property
     def ok(self) -> bool:
         """Return whether the check found no errors."""
         return not any(found.severity is Severity.ERROR for found in self.findings)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the documented JSON."""
-        findings = [found.to_json() for found in self.findings]
-        return {"ok": self.ok, "python": self.python, "locked_packages": self.locked, "findings": findings}
 
     def lines(self) -> list[str]:
         """Return the report as lines of text."""
@@ -59,7 +55,8 @@ class InterpreterReport:
             lines += [one_line(line) for one in every[:_SHOWN] for line in one.lines()]
             if len(every) > _SHOWN:
                 lines.append(f"{len(every) - _SHOWN} more [{rule}] (--json lists all)")
-        compared = "" if self.locked is None else f", {counted(self.locked, 'locked package')} compared"
+        locked = self.locked_packages
+        compared = "" if locked is None else f", {counted(locked, 'locked package')} compared"
         errors = sum(one.severity is Severity.ERROR for one in self.findings)
         lines.append(
             f"imports by {self.python}{compared}: {counted(errors, 'error') if errors else 'as locked'}"

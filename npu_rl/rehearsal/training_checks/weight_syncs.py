@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_rl.common.bounded import parse_json, read_file
+from npu_rl.common.documentation import page_url
 from npu_rl.common.errors import NpuRlError
 
 _FILES = "weight-sync-*.jsonl"
@@ -55,7 +56,7 @@ class WeightSyncs:
                 where=str(record),
                 why=_shown(self.faults),
                 hint="Follow the tensor from the trainer's converter to the rollout's load_weights. `npu-rl summary` "
-                "lists the patches that change them; docs/rehearsal.md (Weight syncs) explains what is reported.",
+                f"lists the patches that change them. The report: {page_url('rehearsal', 'weight-syncs')}",
             )
         if steps and not self.tensors:
             raise NpuRlError(

@@ -6,6 +6,7 @@ import os
 import shlex
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,6 +51,19 @@ class OrderedManifest(NamedTuple):
     targets: Sequence[Target]
 
 
+@dataclass(frozen=True)
+class CreatedBundle:
+    """The result of `bundle create`.
+
+    Attributes:
+        start: Command lines that set up the first manifest on a host with only Python, tar and git.
+    """
+
+    path: Path
+    bytes: int
+    start: tuple[str, ...]
+
+
 def create_bundle(
     ordered: Sequence[OrderedManifest],
     output: Path,
@@ -59,15 +73,12 @@ def create_bundle(
     *,
     wheels: bool = False,
     jobs: int = 8,
-) -> tuple[str, ...]:
+) -> CreatedBundle:
     """Make a bundle. Missing objects are fetched into the store, and each stack is composed once to prove it.
 
     Args:
         output: The file, which must not exist.
         wheels: Whether to include the packages locked beside the manifests.
-
-    Returns:
-        Command lines that set up the first manifest on a host with only Python, tar and git.
 
     Raises:
         UsageError: If the file exists, or two manifests have one name.
@@ -95,7 +106,8 @@ def create_bundle(
         _check_names(members)
         write_bundle(staging / "bundle.tar", members)
         (staging / "bundle.tar").rename(output)
-    return _start_lines(ordered[0], output, members, installer=wheels)
+    start = _start_lines(ordered[0], output, members, installer=wheels)
+    return CreatedBundle(output, output.stat().st_size, start)
 
 
 def _check(ordered: Sequence[OrderedManifest], output: Path) -> None:

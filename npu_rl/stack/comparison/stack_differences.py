@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from npu_rl.common.masking import masked_value
 from npu_rl.common.printable import counted
@@ -37,7 +37,7 @@ class ValueDifference:
     """A value that differs; `before` or `after` is None if only one side has it.
 
     Attributes:
-        of: A component, or one of: stack, tree, requirements, env, host.
+        of: A component, or one of: stack, tree, requirements, env, host; empty for a pin.
     """
 
     of: str
@@ -56,6 +56,7 @@ class StackDifferences:
     """Two locks and their differences.
 
     Attributes:
+        before, after: The locks, with their paths.
         pins: Components with another pin, or that only one side has.
         commits: The commits between two pins, by component.
         values: All other differences.
@@ -66,20 +67,6 @@ class StackDifferences:
     pins: tuple[ValueDifference, ...]
     commits: Mapping[str, CommitsBetween]
     values: tuple[ValueDifference, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the documented JSON."""
-        return {
-            "same": not self.pins and not self.values,
-            "from": _side(self.before),
-            "to": _side(self.after),
-            "pins": [{**_row(one), "commits": self._commits(one)} for one in self.pins],
-            "values": [{"of": one.of, **_row(one)} for one in self.values],
-        }
-
-    def _commits(self, pin: ValueDifference) -> dict[str, Any] | None:
-        found = self.commits.get(pin.name)
-        return None if found is None else asdict(found)
 
     def pin_rows(self) -> Iterator[tuple[str, str, str, str]]:
         """Yield the component, its old pin, its new pin, and the number of commits in between."""
@@ -228,17 +215,3 @@ def _short(text: str | None) -> str:
     """Return a value with short ids, the last part of a ref, and no digest of a release."""
     words = [word for word in (text or "").split(" ") if not word.startswith("sha256:")]
     return " ".join(short(word) if is_full_id(word) else _REF.sub("", word) for word in words)
-
-
-def _row(one: ValueDifference) -> dict[str, Any]:
-    return {"name": one.name, "state": one.state, "from": one.before, "to": one.after}
-
-
-def _side(side: LockFile) -> dict[str, Any]:
-    lock = side.lock
-    return {
-        "manifest": lock.manifest,
-        "path": str(side.path),
-        "lock": lock_model.digest_of(lock),
-        "tree": lock.tree,
-    }

@@ -55,8 +55,8 @@ def install(
     with disk_errors(root), uv_folder(settings, variables) as (folder, variables):
         if plan.target.absent:
             make_environment(plan.target, variables)
-        if plan.versions:
-            notify(f"installing {counted(len(plan.versions), 'package')} into {plan.target.path}")
+        if plan.changes.installed:
+            notify(f"installing {counted(len(plan.changes.installed), 'package')} into {plan.target.path}")
             _bring(plan, _Uv(plan.target.path, folder, variables, settings, notify))
 
 
@@ -108,7 +108,7 @@ def _bring(plan: InstallPlan, uv: _Uv) -> None:
     now = read_interpreter(plan.target.path)
     other = [
         f"{name} {now.packages.get(name, 'is missing')}"
-        for name, version in plan.versions.items()
+        for name, version in plan.changes.installed.items()
         if not fits(now.packages.get(name, ""), version)
     ]
     if other:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -29,6 +29,23 @@ _OWN_ENVIRONMENT = "Install into an environment of its own: --venv DIR"
 
 
 @dataclass(frozen=True)
+class PackageChanges:
+    """The packages of an interpreter that an installation changes or keeps: versions by name.
+
+    Attributes:
+        replaced: The versions that are there before.
+    """
+
+    python: str
+    python_version: str
+    new_environment: bool
+    installed: dict[str, str]
+    replaced: dict[str, str]
+    kept: dict[str, str]
+    notes: list[str]
+
+
+@dataclass(frozen=True)
 class InstallPlan:
     """A planned installation.
 
@@ -49,29 +66,21 @@ class InstallPlan:
         """The host's packages that are to be installed."""
         return tuple(one for one in self.host if one.version)
 
-    @property
-    def versions(self) -> dict[str, str]:
-        """Versions of all packages to install."""
-        found = {one.name: one.version for one in self.coming}
-        return found | {one.name: one.version for one in self.of_host}
-
-    @property
-    def replaced(self) -> dict[str, str]:
-        """The present versions of packages that are replaced."""
-        present = self.target.packages
-        return {one.name: present[one.name] for one in self.coming if one.name in present}
-
-    @property
-    def kept(self) -> dict[str, str]:
-        """The versions of packages that stay."""
-        coming, present = {one.name for one in self.coming}, self.target.packages
+    @cached_property
+    def changes(self) -> PackageChanges:
+        """What the installation changes."""
+        target, present = self.target, self.target.packages
+        coming = {one.name: one.version for one in self.coming}
         kept = {one.name: present[one.name] for one in self.pylock.packages if one.name not in coming}
-        return kept | {one.name: one.present for one in self.host if one.present}
-
-    @property
-    def notes(self) -> list[str]:
-        """Notes for the user."""
-        return [note for one in self.host if (note := one.note())]
+        return PackageChanges(
+            target.path,
+            target.version,
+            target.absent,
+            coming | {one.name: one.version for one in self.of_host},
+            {name: present[name] for name in coming if name in present},
+            kept | {one.name: one.present for one in self.host if one.present},
+            [note for one in self.host if (note := one.note())],
+        )
 
 
 def plan_installation(
@@ -167,7 +176,7 @@ def _with_named_wheel(package: LockedPackage, wheels: Sequence[NamedWheel]) -> L
 
 def plan_lines(plan: InstallPlan) -> Iterator[str]:
     """Yield a plan as lines for people."""
-    target, replaced = plan.target, plan.replaced
+    target, changes = plan.target, plan.changes
     if target.absent:
         yield f"make    {target.prefix}, a virtual environment with Python {target.version}"
     for one in plan.of_host:
@@ -175,32 +184,20 @@ def plan_lines(plan: InstallPlan) -> Iterator[str]:
         yield f"install {one.name} {one.version} from {source}"
     for package in plan.coming:
         built = "" if package.wheels else ", which is built, since no wheel fits"
-        old = f" in place of {replaced[package.name]}" if package.name in replaced else ""
-        yield f"install {package.name} {package.version} by its hash{old}{built}"
-    if plan.kept:
-        yield f"keep    {counted(len(plan.kept), 'package')}"
-    yield from (f"note: {note}" for note in plan.notes)
-    yield f"{counted(len(plan.versions), 'package')} to install into {target.shown}"
+        old = changes.replaced.get(package.name)
+        instead = "" if old is None else f" in place of {old}"
+        yield f"install {package.name} {package.version} by its hash{instead}{built}"
+    if changes.kept:
+        yield f"keep    {counted(len(changes.kept), 'package')}"
+    yield from (f"note: {note}" for note in changes.notes)
+    yield f"{counted(len(changes.installed), 'package')} to install into {target.shown}"
 
 
-def done_lines(plan: InstallPlan) -> Iterator[str]:
+def done_lines(changes: PackageChanges) -> Iterator[str]:
     """Yield lines about the installed packages."""
-    replaced = f", {len(plan.replaced)} of them in place of another version" if plan.replaced else ""
-    if plan.versions:
-        yield f"{counted(len(plan.versions), 'package')} installed into {plan.target.path}{replaced}."
+    replaced = f", {len(changes.replaced)} of them in place of another version" if changes.replaced else ""
+    if changes.installed:
+        yield f"{counted(len(changes.installed), 'package')} installed into {changes.python}{replaced}."
     else:
-        yield f"{plan.target.path} has every package; nothing to install."
-    yield from (f"note: {note}" for note in plan.notes)
-
-
-def plan_json(plan: InstallPlan) -> dict[str, Any]:
-    """Return a plan as a document for programs."""
-    return {
-        "python": plan.target.path,
-        "python_version": plan.target.version,
-        "new_environment": plan.target.absent,
-        "installed": plan.versions,
-        "replaced": plan.replaced,
-        "kept": plan.kept,
-        "notes": plan.notes,
-    }
+        yield f"{changes.python} has every package; nothing to install."
+    yield from (f"note: {note}" for note in changes.notes)

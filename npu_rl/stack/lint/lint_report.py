@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from npu_rl.common.printable import counted
 from npu_rl.common.yaml_documents.finding import Severity
@@ -79,7 +78,3 @@ class LintReport:
             counted(errors, "error") if errors else "no error",
         ]
         return ", ".join([*words, f"{advice} advice"] if advice else words)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data."""
-        return {"ok": self.ok, **asdict(self)}

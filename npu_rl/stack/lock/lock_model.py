@@ -117,7 +117,7 @@ class LockedMerge:
     drift: int
     inside: tuple[str, ...]
     outside: tuple[str, ...]
-    records: tuple[Record, ...]
+    records: tuple[Record, ...] = field(repr=False)
     tree: t.Id
     older: int = 0
 
@@ -215,15 +215,15 @@ class LockedComponent:
     ref: t.Ref | None = None
     pin: t.Id | None = None
     root: t.Id | None = None
-    proof: tuple[str, ...] = ()
+    proof: tuple[str, ...] = field(default=(), repr=False)
     merges: tuple[LockedMerge, ...] = ()
     patches: tuple[LockedPatch, ...] = ()
     submodules: tuple[LockedSubmodule, ...] = ()
     dist: LockedDist | None = None
     repository: t.Id | None = None
-    held: tuple[HeldPath, ...] = ()
+    held: tuple[HeldPath, ...] = field(default=(), repr=False)
     skipped: tuple[t.TreePath, ...] = ()
-    declares: dict[t.UpstreamPath, tuple[t.Requirement, ...]] | None = None
+    declares: dict[t.UpstreamPath, tuple[t.Requirement, ...]] | None = field(default=None, repr=False)
     unread: tuple[t.Text, ...] = ()
     build: tuple[LockedBuild, ...] = ()
 

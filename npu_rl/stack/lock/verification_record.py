@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from npu_rl.common.bounded import read_json
-from npu_rl.common.bundled import data_root
+from npu_rl.common.bundled import bundled_manifests, data_root
 from npu_rl.common.errors import LockError
 from npu_rl.common.yaml_documents.file_digests import BUNDLED, read_bounded, sha256
 from npu_rl.stack.lock import lock_fields as t
+from npu_rl.stack.lock import lock_model
 from npu_rl.stack.lock.lock_fields import UnexpectedShape, build, plain
 
 RECORD_FORMAT = 1
@@ -68,15 +69,39 @@ class VerificationRecord:
     steps: tuple[VerifiedStep, ...] = ()
     recipes: dict[t.Name, VerifiedRecipe] = field(default_factory=dict)
 
-    def to_json(self, tree: str | None) -> dict[str, Any]:
-        """Return the documented JSON. tree: The lock's tree, which the record must match."""
-        steps = {name: [asdict(step) for step in recipe.steps] for name, recipe in self.recipes.items()}
-        return {
-            "tree": self.tree,
-            "current": self.tree == tree,
-            "steps": [asdict(step) for step in self.steps],
-            "recipes": {n: {"current": self.recipes[n].is_current, "steps": steps[n]} for n in steps},
-        }
+
+@dataclass(frozen=True)
+class ListedManifest:
+    """A row of `manifests list`.
+
+    Attributes:
+        title, device, tree: Those of its lock; None if it is not locked.
+        verified: What was verified, of `tree` unless it names another one.
+        changed_recipes: The verified recipes that have changed since.
+    """
+
+    name: str
+    title: str | None
+    device: str | None
+    tree: str | None
+    path: Path
+    verified: VerificationRecord | None
+    changed_recipes: tuple[str, ...]
+
+
+def listed_manifests() -> list[ListedManifest]:
+    """Return the bundled manifests. Raises LockError for a damaged record."""
+    rows = []
+    for name, path in bundled_manifests().items():
+        title = device = tree = None
+        with suppress(LockError):
+            lock = lock_model.read(lock_model.lock_path(path))
+            title, device, tree = lock.title, lock.device, lock.tree
+        record = read_record(record_path(path))
+        recipes = {} if record is None else record.recipes
+        changed = tuple(recipe for recipe, one in recipes.items() if not one.is_current)
+        rows.append(ListedManifest(name, title, device, tree, path, record, changed))
+    return rows
 
 
 def _is_unchanged(name: str, digest: str) -> bool:

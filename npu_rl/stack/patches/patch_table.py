@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from npu_rl.stack.patches import patch_header as fields
 from npu_rl.stack.patches.parse_patch import parse_patch
 from npu_rl.stack.patches.series import read_patchset
+from npu_rl.stack.patches.version_columns import ComponentVersions
 
 _HEAD = """\
 # Patches
@@ -42,6 +43,14 @@ class PatchRow:
     def component(self) -> str:
         """The component's name."""
         return self.version.partition(" ")[0]
+
+
+@dataclass(frozen=True)
+class PatchList:
+    """The result of `patches list`: the patches, and their state in each version of their component."""
+
+    patches: Sequence[PatchRow]
+    versions: Mapping[str, ComponentVersions]
 
 
 def patch_rows(patchsets: Path) -> list[PatchRow]:

@@ -110,7 +110,7 @@ class RunPage:
         """Return the page as documented in docs/json.md."""
         run, dies = self.run, self.run.dies_per_card
         return {
-            **run_row(run),
+            **asdict(run_row(run)),
             "unproven": run.unproven,
             "goal": run.recipe.goal,
             "curve": [[step, value] for step, value in rewards(run.points)],

@@ -23,38 +23,34 @@ class DoctorReport:
     """The findings of `npu-rl doctor`.
 
     Attributes:
-        lines: In the order in which a host is built up.
         against: What the host was compared with.
+        kind: a2, a3, 950, npu, cuda or cpu.
+        kernel: Its version; empty if it is not known.
+        lines: In the order in which a host is built up.
     """
 
-    host: HostDescription
     against: str
+    kind: str
+    kernel: str
     lines: tuple[DoctorLine, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Return whether no line needs fixing."""
+        return not self.red
 
     @property
     def red(self) -> tuple[DoctorLine, ...]:
         """The lines that need fixing."""
         return tuple(line for line in self.lines if line.state == RED)
 
-    def to_json(self) -> dict[str, object]:
-        """Return the report as documented in docs/json.md, secrets masked."""
-        document = {
-            "ok": not self.red,
-            "kind": self.host.kind,
-            "against": self.against,
-            "kernel": self.host.facts["kernel"],
-            "lines": [asdict(line) for line in self.lines],
-        }
-        masked: dict[str, object] = masked_data(document, known=Secrets.of(self.host.environ))
-        return masked
-
     def text(self) -> str:
         """Return the report as text for people and issues, problems first, with secrets masked."""
         counts = ", ".join(f"{sum(one.state == state for one in self.lines)} {state}" for state in STATES)
-        rows = [f"npu-rl doctor: {self.against}; kernel {self.host.facts['kernel'] or 'not known'}"]
+        rows = [f"npu-rl doctor: {self.against}; kernel {self.kernel or 'not known'}"]
         for state in STATES:
             rows += [row for line in self.lines if line.state == state for row in _rows(line)]
-        return masked_text(Secrets.of(self.host.environ).mask("\n".join([*rows, counts]) + "\n"))
+        return masked_text("\n".join([*rows, counts]) + "\n")
 
 
 def examine_host(host: HostDescription, wanted: WantedHost, runs: Path | None = None) -> DoctorReport:
@@ -74,7 +70,10 @@ def examine_host(host: HostDescription, wanted: WantedHost, runs: Path | None = 
     lines += system_lines(host, wanted, kind, device, runs)
     names = [("recipe", wanted.recipe), ("manifest", wanted.manifest)]
     against = ", ".join(f"{what} {name}" for what, name in names if name)
-    return DoctorReport(host, f"{against or 'no recipe and no manifest'}; {kind.title}", tuple(lines))
+    known = Secrets.of(host.environ)
+    shown = tuple(DoctorLine(**masked_data(asdict(line), known=known)) for line in lines)
+    against = f"{against or 'no recipe and no manifest'}; {kind.title}"
+    return DoctorReport(against, host.kind, host.facts["kernel"], shown)
 
 
 def _kind(host: HostDescription, wanted: WantedHost) -> MachineKind:

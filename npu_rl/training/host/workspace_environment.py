@@ -18,9 +18,11 @@ from npu_rl.common.bounded import read_file
 from npu_rl.common.errors import HostError, WorkspaceError
 from npu_rl.training.injected.npu_rl_host import host_facts
 from npu_rl.workspace.folder.built_products import built_products
+from npu_rl.workspace.folder.local_edits import own_work
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 
 if TYPE_CHECKING:
+    from npu_rl.stack.lock.lock_model import Lock
     from npu_rl.workspace.verification.verify import Report
 
 PREFIX = "env:"
@@ -56,11 +58,47 @@ class WorkspaceEnvironment:
         }
         return described({**self.of_workspace, **of_host})
 
-    def lines(self) -> list[str]:
-        """Return lines with the id, and each part's id and shortened content."""
-        found = self.to_json()
-        rows = [f"{name:<9} {part['id']}  {_shown(part['value'])}" for name, part in found["parts"].items()]
-        return [found["id"], *rows]
+
+@dataclass(frozen=True)
+class Status:
+    """The result of `status`.
+
+    Attributes:
+        changed: The number of files that differ from the lock.
+        own_work: The user's own commits, branches and stash, one line each.
+        kept: The folders of local edits that `setup --discard` moved.
+        setup: What the last `setup` recorded: its version, time, manifest and, if one was chosen, interpreter.
+        environment: The id of the environment and its parts; None if the interpreter's version is not known.
+    """
+
+    workspace: Path
+    lock: Lock
+    lock_digest: str
+    changed: int
+    own_work: list[str]
+    kept: list[str]
+    setup: Mapping[str, Any]
+    environment: dict[str, Any] | None
+
+
+def status_of(paths: WorkspacePaths, report: Report, environment: WorkspaceEnvironment | None) -> Status:
+    """Return the status of a verified workspace."""
+    return Status(
+        paths.root,
+        report.lock,
+        report.lock_digest,
+        len({drift.path for drift in report.drift}),
+        list(own_work(paths.root, report.receipt)),
+        sorted(path.name for path in paths.kept.iterdir()) if paths.kept.is_dir() else [],
+        report.receipt.setup,
+        None if environment is None else environment.to_json(),
+    )
+
+
+def environment_lines(found: dict[str, Any]) -> list[str]:
+    """Return lines with an environment's id, and each part's id and shortened content."""
+    rows = [f"{name:<9} {part['id']}  {_shown(part['value'])}" for name, part in found["parts"].items()]
+    return [found["id"], *rows]
 
 
 def described(parts: Mapping[str, Any]) -> dict[str, Any]:
@@ -159,7 +197,7 @@ def _short(value: Any) -> str:
 
 def require_environment(paths: WorkspacePaths, found: WorkspaceEnvironment, expected: str) -> None:
     """Raise WorkspaceError, with the parts of the environment, if its id isn't the expected one."""
-    here, *parts = found.lines()
+    here, *parts = environment_lines(found.to_json())
     if here == expected:
         return
     place = shlex.quote(str(paths.root))

@@ -6,8 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from npu_rl.common.errors import HostError, NpuRlError
 from npu_rl.training.record.attempt import Started
@@ -31,10 +30,6 @@ class StoppedRun:
     run: str
     how: str
     state: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the result as documented in docs/json.md."""
-        return asdict(self)
 
 
 def stop_run(record: RunRecord, grace: float, notify: Callable[[str], None]) -> StoppedRun:

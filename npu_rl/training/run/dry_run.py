@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from npu_rl.common.disk import disk_errors
 from npu_rl.common.masking import Secrets, masked_argument, masked_data, masked_value
+from npu_rl.common.yaml_documents.finding import Finding
 from npu_rl.common.yaml_documents.text_checks import split_address
 from npu_rl.recipes.recipe.dump_recipe import recipe_yaml
 from npu_rl.recipes.recipe.schema import Recipe
@@ -37,15 +38,18 @@ RAISE_FILE_LIMIT = (
 
 @dataclass(frozen=True)
 class DryRun:
-    """The output of a dry run.
+    """The result of `train --dry-run`.
 
     Attributes:
         command: The trainer's command, quoted for a shell, with secrets masked.
+        proven: Whether the workspace equals its lock.
     """
 
     folder: Path
     files: tuple[str, ...]
     command: str
+    proven: bool
+    findings: tuple[Finding, ...]
 
 
 def write(runs: Path, prepared: Prepared, command: Command, composed: Mapping[str, object]) -> DryRun:
@@ -73,7 +77,8 @@ def write(runs: Path, prepared: Prepared, command: Command, composed: Mapping[st
             write_private(folder / name, text.encode())
             if name.endswith(".sh"):
                 (folder / name).chmod(0o700)
-    return DryRun(folder, tuple(files), shlex.join(argv))
+    findings = prepared.judgement.findings
+    return DryRun(folder, tuple(files), shlex.join(argv), prepared.drift is None, findings)
 
 
 def environment_script(command: Command, known: Secrets) -> str:

@@ -34,7 +34,7 @@ def check_weights(folder: Path, workers: Workers, wanted: WantedCheckpoint | Non
     """
     if is_megatron_checkpoint(folder) and unfinished_command(folder) is None:
         checked = check_megatron(folder, workers, wanted)
-        checked.unchecked = "" if checked.megatron else _UNREADABLE
+        checked.unchecked = "" if checked.format != "hf" else _UNREADABLE
         return checked
     checked = check_folder(folder)
     if wanted is not None:

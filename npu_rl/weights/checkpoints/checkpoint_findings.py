@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from npu_rl.common.errors import NpuRlError
 from npu_rl.common.yaml_documents.finding import Finding, Severity, file_finding
+from npu_rl.weights.checkpoints.hash_list import HashComparison
 from npu_rl.weights.checkpoints.output_folder import NOTE, unfinished_command
 from npu_rl.weights.tensors.npu_rl_tensors.cast_plan import FP8, SCALE_SUFFIX, is_beyond
 from npu_rl.weights.tensors.npu_rl_tensors.hf_checkpoint import CONFIG, INDEX, HfCheckpoint, listed
@@ -45,31 +46,34 @@ class CheckedFolder:
         bytes: Of all shards that can be read.
         mtp: Names of the tensors of multi-token prediction.
         bytes_in_bf16: What a cast to BF16 writes at most.
-        megatron: Format of a checkpoint of Megatron; "" for Hugging Face's.
-        files: Of a checkpoint of Megatron, those with tensors.
+        format: hf, torch_dist or legacy.
+        shards: The number of files with tensors.
         model: transformers' class; None if its tensors were not compared.
         transformers: Version of transformers; None if it was not asked.
         unchecked: Why the tensors were not compared with the model's; empty if they were.
+        hashes: The comparison with the folder's list of hashes, if there was one.
     """
 
     folder: Path
-    checkpoint: HfCheckpoint | None = None
+    checkpoint: HfCheckpoint | None = field(default=None, repr=False)
     findings: list[Finding] = field(default_factory=list)
-    tensors: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    tensors: dict[str, tuple[int, ...]] = field(default_factory=dict, repr=False)
     dtypes: Counter[str] = field(default_factory=Counter)
     bytes: int = 0
-    mtp: frozenset[str] = frozenset()
+    mtp: frozenset[str] = field(default=frozenset(), repr=False)
     bytes_in_bf16: int = 0
-    megatron: str = ""
-    files: int = 0
+    format: str = "hf"
+    shards: int = 0
     model: str | None = None
     transformers: str | None = None
     unchecked: str = ""
+    hashes: HashComparison | None = None
 
     @property
     def ok(self) -> bool:
-        """Return whether the check found no errors."""
-        return not any(found.severity is Severity.ERROR for found in self.findings)
+        """Return whether the check found no errors, and no file has another hash."""
+        errors = any(found.severity is Severity.ERROR for found in self.findings)
+        return not errors and (self.hashes is None or self.hashes.ok)
 
     @property
     def fp8(self) -> bool:
@@ -83,20 +87,6 @@ class CheckedFolder:
     def error(self, rule: str, where: Path | str, message: str, fix: str = "") -> None:
         """Add a finding that is an error."""
         self.add(rule, Severity.ERROR, where, message, fix)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the report for `--json`, without findings."""
-        return {
-            "ok": self.ok,
-            "folder": str(self.folder),
-            "format": self.megatron or "hf",
-            "shards": self.files if self.checkpoint is None else len(self.checkpoint.shards),
-            "bytes": self.bytes,
-            "tensors": dict(sorted(self.dtypes.items())),
-            "model": self.model,
-            "transformers": self.transformers,
-            "unchecked": self.unchecked,
-        }
 
     def unreadable(self, error: TensorError | NpuRlError) -> None:
         """Add a finding that a file of the checkpoint can't be read."""
@@ -128,6 +118,7 @@ def check_folder(folder: Path) -> CheckedFolder:
 
 
 def _read_headers(checked: CheckedFolder, checkpoint: HfCheckpoint) -> None:
+    checked.shards = len(checkpoint.shards)
     for shard in checkpoint.shards:
         try:
             header = checkpoint.header(shard)

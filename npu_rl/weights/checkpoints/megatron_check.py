@@ -44,7 +44,7 @@ def check_megatron(folder: Path, workers: Workers, wanted: WantedCheckpoint | No
     except NpuRlError as error:
         checked.unreadable(error)
         return checked
-    checked.megatron, checked.files = found["format"], found["files"]
+    checked.format, checked.shards = found["format"], found["files"]
     checked.bytes = found["bytes"]
     for dtype, count in found["tensors"].items():
         checked.dtypes[DTYPES.get(dtype, dtype.upper())] += count
@@ -52,7 +52,7 @@ def check_megatron(folder: Path, workers: Workers, wanted: WantedCheckpoint | No
         wanted.compare_format(checked, found["ranks"])
     if checked.ok:
         message = (
-            f"a checkpoint of Megatron ({checked.megatron}), whose files are there as it describes them; "
+            f"a checkpoint of Megatron ({checked.format}), whose files are there as it describes them; "
             "it names no model to hold its tensors against"
         )
         fix = "npu-rl weights audit compares it with the weights that it was made of"

@@ -11,7 +11,7 @@ import contextlib
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +26,7 @@ from npu_rl.stack.lock.lock_model import Lock, LockedBuild, LockedComponent
 from npu_rl.workspace.folder.built_products import (
     BUILT,
     MISSING,
+    BuildOutcome,
     BuiltProduct,
     build_mark,
     built_products,
@@ -54,15 +55,6 @@ class Builder:
 
     python: str
     version: str
-
-
-@dataclass(frozen=True)
-class BuildOutcome:
-    """The products of a component, and whether they existed already."""
-
-    component: str
-    products: tuple[BuiltProduct, ...]
-    already: bool
 
 
 def build_with(paths: WorkspacePaths, lock: Lock, python: str | None, notify: Notify) -> list[BuildOutcome]:
@@ -283,7 +275,7 @@ class _Build:
         for path in ours - {product.path for product in made.values()}:
             (home / path).unlink()
         others = (product for path, product in every.items() if path not in old)
-        listed = [product.to_json() for product in (*others, *made.values())]
+        listed = list(map(asdict, (*others, *made.values())))
         text = replace(receipt, setup={**receipt.setup, "built": listed}).dump()
         write_atomically(self.paths.receipt, text.encode("utf-8", "surrogateescape"), sync=True)
         for file, product in made.items():

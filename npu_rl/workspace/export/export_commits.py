@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from npu_rl.common.disk import disk_errors
 from npu_rl.common.errors import LockError, ManifestError, UsageError, WorkspaceError
@@ -74,10 +74,6 @@ class CommitExport:
     lines: str = ""
     split: list[SplitCommit] = field(default_factory=list)
     empty: list[str] = field(default_factory=list)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the documented JSON."""
-        return {**asdict(self), "changed": bool(self.written or self.removed)}
 
 
 def manifest_of(paths: WorkspacePaths) -> str:

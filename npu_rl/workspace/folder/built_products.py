@@ -7,7 +7,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -51,16 +51,21 @@ class BuiltProduct:
         """The product's path in the root."""
         return _split(self.path)[1]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data for a receipt."""
-        return asdict(self)
-
     def is_current(self, lock: Lock) -> bool:
         """Return whether the product was built from the locked sources and commands."""
         component = lock.components.get(self.component)
         if component is None:
             return False
         return (self.source, self.command) == (component.result, command_digest(component.build))
+
+
+@dataclass(frozen=True)
+class BuildOutcome:
+    """The products of a component that `setup --build` built, and whether they existed already."""
+
+    component: str
+    products: tuple[BuiltProduct, ...]
+    already: bool
 
 
 def _split(path: str) -> tuple[str, str]:

@@ -1,28 +1,64 @@
-"""Summaries of a lock and a setup as lines and as the documented JSON, and whether its manifest has changed."""
+"""The result of a setup, a lock as lines, and whether its manifest has changed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from npu_rl.common.printable import counted
 from npu_rl.common.yaml_documents.file_digests import unchanged
 from npu_rl.stack.git.objects import short
-from npu_rl.stack.lock.lock_model import Lock, LockedComponent, LockedPatch
-from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
+from npu_rl.stack.lock.lock_model import Lock, LockedPatch
+
+if TYPE_CHECKING:
+    from npu_rl.stack.installation.install_plan import PackageChanges
+    from npu_rl.workspace.folder.built_products import BuildOutcome
 
 
 @dataclass
 class SetupOutcome:
-    """The result of a setup."""
+    """What a setup did.
+
+    Attributes:
+        kept: The folder to which local edits were moved.
+        received: Bytes of the packs and sdists that were downloaded.
+        sources: The source that each component was taken from.
+    """
 
     changed: bool
     kept: Path | None = None
     received: int = 0
     sources: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class SetupReport:
+    """The result of `setup`.
+
+    Attributes:
+        outcome: What was done.
+        built: The products of --build, by component.
+        packages: What --install installed.
+    """
+
+    workspace: Path
+    lock: Lock
+    lock_digest: str
+    outcome: SetupOutcome
+    built: list[BuildOutcome] | None
+    packages: PackageChanges | None
+
+
+@dataclass(frozen=True)
+class ShownLock:
+    """The result of `manifests show`. `path` is the manifest's."""
+
+    path: Path
+    lock: Lock
+    lock_digest: str
 
 
 def manifests_of(lock: Lock) -> list[str]:
@@ -51,52 +87,6 @@ def patch_line(patch: LockedPatch) -> str:
     repaired = ", final newline added" if patch.repair == "final-newline" else ""
     replaces = f", replaces {patch.replaces}" if patch.replaces else ""
     return f"patch {patch.name}: {counted(patch.hunks, 'hunk')}{crlf}{repaired}{replaces}"
-
-
-def stack_json(lock: Lock, sources: Mapping[str, str]) -> dict[str, Any]:
-    """Return `components` and `tree_patches` for `setup --json` and `status --json`."""
-    return {
-        "components": {name: _component(c, sources.get(name)) for name, c in lock.components.items()},
-        "tree_patches": [_patch(p) for p in lock.tree_patches],
-    }
-
-
-def setup_json(lock: Lock, digest: str, paths: WorkspacePaths, outcome: SetupOutcome) -> dict[str, Any]:
-    """Return the output of `setup --json`.
-
-    Args:
-        digest: The lock's. Times in seconds, sizes in bytes.
-    """
-    return {
-        "manifest": lock.manifest,
-        "workspace": str(paths.root),
-        "commit": lock.commit,
-        "tree": lock.tree,
-        "lock": digest,
-        "changed": outcome.changed,
-        **stack_json(lock, outcome.sources),
-        "kept": str(outcome.kept) if outcome.kept else None,
-        "bytes_received": outcome.received,
-        "seconds": round(outcome.seconds, 3),
-    }
-
-
-def _component(component: LockedComponent, source: str | None) -> dict[str, Any]:
-    return {
-        "pin": component.shown_pin(),
-        "ref": component.ref,
-        "source": source or component.sources[0].shown(),
-        "tree": component.result,
-        "merges": [
-            {"ref": m.ref, "how": m.how, "head": m.head, "commits": m.count, "drift": m.drift}
-            for m in component.merges
-        ],
-        "patches": [_patch(p) for p in component.patches],
-    }
-
-
-def _patch(patch: LockedPatch) -> dict[str, Any]:
-    return {"name": patch.name, "sha256": patch.sha256, "hunks": patch.hunks}
 
 
 def manifest_changed(lock: Lock, manifest: Path) -> bool:

@@ -8,7 +8,7 @@ import shlex
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -252,7 +252,7 @@ def _stage(staging: Path, request: Request, delivered: Delivered, files: FilesBy
             "made": int(time.time()),
             "manifest": str(request.manifest),
             **({"python": python} if python else {}),
-            **({"built": [product.to_json() for product in carried]} if carried else {}),
+            **({"built": list(map(asdict, carried))} if carried else {}),
             "lock": lock_model.digest_of(lock),
             **laid_files.record(staging, script),
         },

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from npu_rl.stack.git.command import Git
 from npu_rl.stack.git.objects import GITLINK, SYMLINK
@@ -31,11 +30,6 @@ class FileChange:
     state: str
     definitions: tuple[DefinitionChange, ...] | None
     note: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the documented JSON."""
-        changes = None if self.definitions is None else [asdict(one) for one in self.definitions]
-        return {"path": self.path, "change": self.state, "definitions": changes, "note": self.note}
 
 
 @dataclass(frozen=True)

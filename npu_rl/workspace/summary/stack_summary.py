@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from npu_rl.common.errors import PatchError
 from npu_rl.common.yaml_documents.suggest import did_you_mean
@@ -24,19 +23,6 @@ class StepSummary:
     files: tuple[FileChange, ...]
     paths: Mapping[str, tuple[str, ...]]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the documented JSON."""
-        step = self.step
-        return {
-            "how": step.how,
-            "component": step.component,
-            "name": step.name,
-            "subject": step.subject,
-            "why": step.why,
-            "commits": list(step.commits),
-            "files": [{**one.to_json(), "code": list(self.paths[one.path])} for one in self.files],
-        }
-
 
 @dataclass(frozen=True)
 class StackSummary:
@@ -51,15 +37,6 @@ class StackSummary:
     tree: str
     steps: tuple[StepSummary, ...]
     import_time: tuple[Rebinding, ...] | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the documented JSON."""
-        return {
-            "manifest": self.manifest,
-            "tree": self.tree,
-            "steps": [one.to_json() for one in self.steps],
-            "import_time": None if self.import_time is None else list(map(asdict, self.import_time)),
-        }
 
 
 def stack_summary(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,62 +41,48 @@ class Drift:
     hunk: int | None = None
 
 
+@dataclass(frozen=True)
+class PatchState:
+    """A locked patch and its hunks, each as {file, line, state}."""
+
+    component: str
+    name: str
+    hunks: list[dict[str, Any]] = field(default_factory=list)
+
+
 @dataclass
 class Report:
-    """The result of a verification.
+    """The result of a verification, which `verify` prints.
 
     Attributes:
         lock_digest: The digest for `--expect`; it covers the whole lock, its environment included.
         ignored, byte_code: As in `file_check.Findings`, with paths in the workspace.
         stats: `stat` results of unchanged files, by root.
         built: By path, what has become of each product of a build: built here, stale, modified or missing.
-        patches: Hunks as {file, line, state} by (component, patch), in stack order.
+        patches: In stack order.
+        own_work: The user's own commits, branches and stash, one line each, where `verify` prints them.
+        imports: What --imports found.
     """
 
     lock: Lock
     lock_digest: str
-    receipt: Receipt
+    receipt: Receipt = field(repr=False)
     deep: bool
     drift: list[Drift] = field(default_factory=list)
     ignored: dict[str, str] = field(default_factory=dict)
     byte_code: list[str] = field(default_factory=list)
-    stats: dict[str, dict[str, file_check.Stat]] = field(default_factory=dict)
-    patches: dict[tuple[str, str], list[dict[str, Any]]] = field(default_factory=dict)
+    stats: dict[str, dict[str, file_check.Stat]] = field(default_factory=dict, repr=False)
+    patches: list[PatchState] = field(default_factory=list)
     built: dict[str, str] = field(default_factory=dict)
     files: int = 0
     hashed: int = 0
+    own_work: list[str] = field(default_factory=list)
+    imports: object = None
 
     @property
     def ok(self) -> bool:
         """Return whether the workspace equals its lock."""
         return not self.drift
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the documented JSON."""
-        return {
-            "ok": self.ok,
-            "commit": self.lock.commit,
-            "tree": self.lock.tree,
-            "lock": self.lock_digest,
-            "drift": [asdict(drift) for drift in self.drift],
-            "patches": [
-                {"component": component, "name": name, "hunks": hunks}
-                for (component, name), hunks in self.patches.items()
-            ],
-            "built": [
-                {
-                    "path": path,
-                    "state": state,
-                    "component": one.component,
-                    "sha256": one.sha256,
-                    "size": one.size,
-                }
-                for path, state in self.built.items()
-                for one in (built_products(self.receipt.setup)[path],)
-            ],
-            "byte_code": self.byte_code,
-            "ignored": list(self.ignored),
-        }
 
 
 def verify(
@@ -278,6 +264,7 @@ def _judge_hunks(
     """Report the state of every hunk, from the receipt if its file is unchanged, else from the file's text."""
     damaged_hunks: list[Drift] = []
     explained: set[str] = set()
+    patches: dict[tuple[str, str], PatchState] = {}
     for record in receipt.hunks:
         root, file = record["root"], record["file"]
         key = (record["component"], record["patch"])
@@ -291,9 +278,11 @@ def _judge_hunks(
         else:
             state, line = record["state"], record["line"]
         shown = file if root == "code" else f"{root}/{file}"
-        report.patches.setdefault(key, []).append({"file": shown, "line": line, "state": state})
+        of_patch = patches.setdefault(key, PatchState(*key))
+        of_patch.hunks.append({"file": shown, "line": line, "state": state})
     for component, patch in lock.patches():
-        report.patches.setdefault((component, patch.name), [])
+        patches.setdefault((component, patch.name), PatchState(component, patch.name))
+    report.patches += patches.values()
     rest = [d for d in report.drift if d.path not in explained]
     report.drift = sorted(
         rest + damaged_hunks, key=lambda d: (d.path, d.component or "", d.patch or "", d.hunk or 0)
