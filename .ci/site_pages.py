@@ -2,7 +2,6 @@
 
 On GitHub a page may link `../patchsets/README.md`; mkdocs knows files of docs/ only. Each such file gets a place below
 repository/ on the site, Markdown as a page, and the links of pages in docs/ and of these are written accordingly.
-A folder is replaced by its list of files.
 """
 
 from __future__ import annotations
@@ -69,19 +68,13 @@ def _targets(page: Path) -> list[Path]:
 
 def _file(target: Path, config: MkDocsConfig) -> File:
     uri = _uri(target, config)
-    level = InclusionLevel.NOT_IN_NAV
-    if target.is_dir():
-        names = sorted(f"- {path.name}" for path in target.iterdir() if not path.name.startswith(("_", ".")))
-        text = "\n".join([f"# {target.relative_to(ROOT)}", "", *names, ""])
-        return File.generated(config, uri, content=text, inclusion=level)
-    return File.generated(config, uri, abs_src_path=str(target), inclusion=level)
+    return File.generated(config, uri, abs_src_path=str(target), inclusion=InclusionLevel.NOT_IN_NAV)
 
 
 def _uri(target: Path, config: MkDocsConfig) -> str:
     if _inside(target, config):
         return target.relative_to(config.docs_dir).as_posix()
-    name = f"{OUTSIDE}/{target.relative_to(ROOT).as_posix()}"
-    return f"{name}/files.md" if target.is_dir() else name
+    return f"{OUTSIDE}/{target.relative_to(ROOT).as_posix()}"
 
 
 def _source(uri: str, config: MkDocsConfig) -> Path:

@@ -5,22 +5,18 @@ floor of 2 seconds. Of a hang is counted: whether the first line of the alarm's 
 and the seconds from the deadline (the end of the last step plus the limit) to the alarm. Healthy runs validate and save
 every third step, as the recipe says, for ten times as long as a step; an alarm of a hang is a false one.
 
-Results go to DIR/results.json as they come, and the same command goes on where it was stopped; take another DIR for
-another --work. A run that ended by an error, such as one whose Ray did not start, counts, and is named below the table.
+A run that ended by an error, such as one whose Ray did not start, counts, and is named below the table.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-import json
-import os
 import re
 import shutil
 import statistics
 import tempfile
-from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from npu_rl.training.monitor.alarm import Alarm
@@ -94,7 +90,7 @@ def table(trials: list[Trial]) -> str:
 
 
 def main() -> None:
-    """Run them all, and write the results into the lab as they come."""
+    """Run them all, print each as it ends, and then the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -107,37 +103,11 @@ def main() -> None:
     given.lab.mkdir(parents=True, exist_ok=True)
     plan = [(kind, 5, 0.0) for _ in range(given.rounds) for kind in given.kinds]
     plan += [("none", 7, given.work)] * given.healthy
-    trials = earlier(given.lab)
-    for kind, steps, work in left(plan, trials):
+    trials = []
+    for kind, steps, work in plan:
         trials.append(trial(given.lab, kind, steps, work))
         print(trials[-1], flush=True)
-        write(given.lab / "results.json", json.dumps([asdict(one) for one in trials], indent=2))
-        write(given.lab / "results.md", table(trials))
     print(table(trials))
-
-
-def earlier(lab: Path) -> list[Trial]:
-    """Return the results of an earlier call."""
-    file = lab / "results.json"
-    return [Trial(**one) for one in json.loads(file.read_text("utf-8"))] if file.exists() else []
-
-
-def left(plan: list[tuple[str, int, float]], done: list[Trial]) -> list[tuple[str, int, float]]:
-    """Return what of a plan has no result yet."""
-    there = Counter(one.kind for one in done)
-    found = []
-    for kind, steps, work in plan:
-        there[kind] -= 1
-        if there[kind] < 0:
-            found.append((kind, steps, work))
-    return found
-
-
-def write(file: Path, text: str) -> None:
-    """Write a file whole: a call that is stopped leaves the old one."""
-    part = file.with_suffix(".part")
-    part.write_text(text + "\n", "utf-8")
-    os.replace(part, file)
 
 
 if __name__ == "__main__":

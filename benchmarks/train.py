@@ -12,7 +12,6 @@ Rounds are interleaved; what is printed are medians. Memory is the largest sum o
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import statistics
@@ -99,29 +98,11 @@ def main() -> None:
             script = lab / "runs" / f"round{number}.dry-run" / "run.sh"
             times["by hand"].append(timed([str(script)], env, lab / "hand.log")[0])
         over = [a - b for a, b in zip(times["npu-rl train"], times["by hand"], strict=True)]
-        print(
-            json.dumps(
-                {
-                    "quickstart": {
-                        "steps": len(points),
-                        "seconds": round(whole, 1),
-                        "seconds_per_step": round(statistics.median(steps), 3),
-                        "peak_pss_gb": round(memory / 1e9, 2),
-                    },
-                    "rounds": options.rounds,
-                    "steps_of_a_round": options.steps,
-                    "median_seconds": {name: round(statistics.median(v), 2) for name, v in times.items()},
-                    "overhead_seconds": {
-                        "median": round(statistics.median(over), 2),
-                        "all": [round(x, 2) for x in over],
-                    },
-                    "ratio": round(
-                        statistics.median(times["npu-rl train"]) / statistics.median(times["by hand"]), 3
-                    ),
-                },
-                indent=2,
-            )
-        )
+        each = statistics.median(steps)
+        print(f"quickstart: {len(points)} steps in {whole:.1f} s, {each:.3f} s each, {memory / 1e9:.2f} GB")
+        for name, rounds in times.items():
+            print(f"{name}: {statistics.median(rounds):.2f} s for {options.steps} steps")
+        print(f"overhead: {statistics.median(over):.2f} s ({min(over):.2f} to {max(over):.2f})")
     finally:
         shutil.rmtree(lab, ignore_errors=True)
 

@@ -55,11 +55,8 @@ def make_input(folder: Path, shards: int, megabytes: int) -> None:
                 (weight, "F8_E4M3", (rows, columns), pool),
                 (f"{weight}_scale_inv", "F32", blocks, scales),
             ):
-                header[key] = {
-                    "dtype": dtype,
-                    "shape": shape,
-                    "data_offsets": [offset, offset + len(content)],
-                }
+                span = [offset, offset + len(content)]
+                header[key] = {"dtype": dtype, "shape": shape, "data_offsets": span}
                 offset += len(content)
                 contents.append(content)
                 weight_map[key] = name

@@ -85,12 +85,9 @@ def test_a_line_without_a_verdict_fails(verdict: str, reason: str, fault: str | 
 
 def test_what_the_reviews_named_has_a_verdict_for_each_other_manifest() -> None:
     assert not list(program.named_differences())
-    lines = program.read_named()
-    faults = [f"{line.named}: {fault}" for line in lines if (fault := fault_of(line.verdict, line.reason))]
-    assert not faults, "\n".join(faults)
-    assert {f"{line.manifest}.yaml" for line in lines} <= {
-        path.name for path in (ROOT / "manifests").iterdir()
-    }
+    for named, manifest, verdict, reason in program.read_named():
+        assert fault_of(verdict, reason) is None, named
+        assert (ROOT / f"manifests/{manifest}.yaml").is_file(), manifest
 
 
 def test_each_pin_of_each_manifest_has_a_table_or_a_reason() -> None:
