@@ -127,3 +127,42 @@ def test_each_part_that_is_lost_shows_five_times_as_much_as_rounding(made: Path)
             effects[part] = float((probabilities(rollout, replaced) - expected).abs().mean()) / clean
     worst = sorted(effects.items(), key=lambda pair: pair[1])[:3]
     assert len(effects) == 55 and min(effects.values()) > 5, worst
+
+
+def test_rounding_changes_no_tokens_experts(made: Path) -> None:
+    """An actor adds scores and float32 biases, a rollout what it is sent, in bfloat16: neither must decide a choice."""
+    from safetensors.torch import load_file
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from npu_rl.runtime.router_bias import without_offset
+
+    tokenizer = AutoTokenizer.from_pretrained(made / "model")
+    model = AutoModelForCausalLM.from_pretrained(made / "model", torch_dtype=torch.bfloat16).eval()
+    (router,) = [part for part in model.modules() if hasattr(part, "e_score_correction_bias")]
+    tensors = load_file(made / "model" / "model.safetensors")
+    ((name, bias),) = [(name, value) for name, value in tensors.items() if name.endswith("correction_bias")]
+    ((_, sent),) = without_offset([(name, bias)])
+    seen: list[Any] = []
+    router.register_forward_hook(lambda _router, inputs, _output: seen.append(inputs[0][0]))
+
+    def chosen(scores: Any) -> Any:
+        groups = scores.view(len(scores), router.n_group, -1)
+        best = groups.topk(2, dim=-1).values.sum(-1).argmax(-1, keepdim=True)
+        others = torch.ones(groups.shape[:2], dtype=torch.bool).scatter(1, best, False)
+        masked = groups.masked_fill(others[..., None], -float("inf")).flatten(1)
+        return masked.topk(router.top_k, dim=-1).indices.sort(-1).values
+
+    tokens = 0
+    for row in parquet.read_table(made / "train.parquet").to_pylist()[:7]:
+        prompt = tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True)
+        for digit in range(6):
+            answer = tokenizer.encode(f"\\boxed{{{digit}}}", add_special_tokens=False)
+            with torch.no_grad():
+                model(input_ids=torch.tensor([prompt + answer]))
+            hidden = seen.pop()[len(prompt) - 1 :]
+            exact = chosen((hidden.float() @ router.weight.float().T).sigmoid() + bias)
+            scores = (hidden @ router.weight.T).sigmoid()
+            assert torch.equal(chosen(scores + bias), exact)
+            assert torch.equal(chosen(scores + sent.bfloat16()), exact)
+            tokens += len(hidden)
+    assert tokens == 7 * 6 * 6

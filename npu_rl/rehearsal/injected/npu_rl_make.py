@@ -7,7 +7,7 @@ MODEL is tiny-deepseek-v3 (random weights), tiny-deepseek-v3-sums, or a random t
 DATA is digit-questions or boxed-sums; npu_rl_make_sums makes what ends in sums. The sizes are the smallest that keep
 the architecture: MLA with both ranks, one dense and one mixture-of-experts layer with a shared expert and grouped
 top-k. qk_nope + qk_rope is 32, the smallest head dimension that vLLM supports. The same seed and package versions give
-the same bytes.
+the same bytes on CPUs of the same kind; a half trained model differs on others, whose sums are rounded otherwise.
 """
 
 from __future__ import annotations

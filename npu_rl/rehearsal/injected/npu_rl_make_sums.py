@@ -31,7 +31,8 @@ YARN: dict[str, Any] = {
 }
 PAIRS = [(a, b) for a in range(6) for b in range(6 - a)]
 """All pairs with a sum of at most five."""
-ASKED = PAIRS[::3]
+_EACH = 3
+ASKED = PAIRS[::_EACH]
 """Pairs of the questions: seven, so that each occurs twice in a batch and is learnt within a few steps."""
 
 # With DeepSeek-V3's proportion of both, MindSpeed's scale of the softmax would be within 7 % of the right one.
@@ -48,8 +49,9 @@ _EXPERT_SPREAD, _ROUTER_SPREAD = 0.2, 0.1
 LEAST_EFFECT = 0.006
 """Mean change of a response token's probability without any one part: ten times bfloat16's rounding, measured."""
 _WANTED_EFFECT, _EFFECT_WEIGHT = 0.03, 20.0
-# By which a token's experts are chosen: MindSpeed-LLM's router has scores in bfloat16, 0.004 apart.
-_LEAST_MARGIN, _WANTED_MARGIN, _MARGIN_WEIGHT = 0.016, 0.03, 3.0
+# By which a token's group and experts are chosen. A rollout adds scores and biases in bfloat16: a sum below 2 is off by
+# 0.009 at most, and the sum of two such by 0.008 more.
+_LEAST_MARGIN, _WANTED_MARGIN, _MARGIN_WEIGHT = 0.05, 0.08, 20.0
 SCALE, GROUPS = "the scale of the softmax", "the groups of experts"
 """Parts that are no tensors."""
 
@@ -71,7 +73,8 @@ def make_model(folder: Path) -> None:
     tokenizer.save_pretrained(folder)
     model = random_model(tokenizer, _SEED, rope_scaling=YARN, max_position_embeddings=4096 * 40, **_HEADS)
     _strengthen_experts(model)
-    _train(model, _training_batch(tokenizer))
+    answers = _batch_of(tokenizer, [(pair, digit) for pair in ASKED for digit in range(6)])
+    _train(model, _batch_of(tokenizer, [(pair, sum(pair)) for pair in PAIRS]), answers)
     save_model(to_bfloat16(model).eval(), folder, tokenizer)
 
 
@@ -82,7 +85,7 @@ def boxed(number: int) -> str:
 
 @dataclass(frozen=True)
 class _Batch:
-    """All questions with correct responses, padded on the right.
+    """Questions with responses, padded on the right.
 
     Attributes:
         tokens: (sums, tokens).
@@ -98,20 +101,31 @@ class _Batch:
     digit_at: Any
     digits: list[int]
 
+    def asked(self) -> _Batch:
+        """Return the questions of ASKED, if this has those of PAIRS."""
+        return _Batch(
+            self.tokens[::_EACH],
+            self.given[::_EACH],
+            self.answered[::_EACH],
+            self.digit_at[::_EACH],
+            self.digits,
+        )
 
-def _training_batch(tokenizer: Any) -> _Batch:
+
+def _batch_of(tokenizer: Any, answers: list[tuple[tuple[int, int], int]]) -> _Batch:
+    """Return the questions for the pairs, each with a digit as its answer."""
     import torch
 
     digits = [tokenizer.encode(str(digit), add_special_tokens=False)[0] for digit in range(6)]
     rows, asked, digit_at = [], [], []
-    for number, (a, b) in enumerate(PAIRS):
+    for pair, digit in answers:
         prompt = tokenizer.apply_chat_template(
-            [{"role": "user", "content": sum_text((a, b), number)}], add_generation_prompt=True
+            [{"role": "user", "content": sum_text(pair, PAIRS.index(pair))}], add_generation_prompt=True
         )
-        answer = tokenizer.encode(boxed(a + b), add_special_tokens=False)
+        answer = tokenizer.encode(boxed(digit), add_special_tokens=False)
         rows.append([*prompt, *answer, tokenizer.eos_token_id])
         asked.append(len(prompt))
-        digit_at.append(len(prompt) + answer.index(digits[a + b]))
+        digit_at.append(len(prompt) + answer.index(digits[digit]))
     width = max(map(len, rows))
     places = torch.arange(width)[None]
     given = (places < torch.tensor([len(row) for row in rows])[:, None]).long()
@@ -131,15 +145,20 @@ def _strengthen_experts(model: Any) -> None:
                 weight.normal_(std=_ROUTER_SPREAD)
 
 
-def _train(model: Any, batch: _Batch) -> None:
+def _train(model: Any, batch: _Batch, answers: _Batch) -> None:
     """Train with cross entropy on all response tokens until the digits are learnt and each part has an effect.
 
     The digit's target is spread over the possible sums. Each pass also asks that the responses change without one
     part: each in its turn, and in every other pass the one with the least effect when it was last left out. Once they
-    do, it also asks that a token's experts are chosen clearly, for half of the passes at most.
+    do, each pass also asks that a token's experts are chosen clearly. The routers' biases stay as they are from then
+    on: the saved ones have to be those by which it was clear.
+
+    Args:
+        batch: All sums with the right answers.
+        answers: The sums that are asked, with any answer that may be sampled.
 
     Raises:
-        RuntimeError: If the digits are not learnt, or some part has no effect, after many passes.
+        RuntimeError: If something of this is still missing after many passes.
     """
     import torch
 
@@ -150,16 +169,12 @@ def _train(model: Any, batch: _Batch) -> None:
     names = [*(name for name, _ in model.named_parameters()), SCALE, GROUPS]
     effects: dict[str, float] = {}
     for number in range(_MOST_PASSES):
-        optimizer.param_groups[0]["lr"] = _RATE * max(0.1, 1 - number / _DECAY)
+        left = max(0.1, 1 - number / _DECAY)
+        optimizer.param_groups[0]["lr"] = _RATE * left
         settled = number >= _DECAY and min(effects.values()) >= LEAST_EFFECT
-        with _balanced(model, batch) as margins:
+        with _balanced(model, batch, 0.0 if settled else _BIAS_RATE * left):
             log_probs = _log_probs(model, batch)
-        (margin,) = margins
         digits = log_probs[rows, batch.digit_at - 1][:, batch.digits]
-        learnt = settled and digits[rows, sums].exp().mean() >= _LEAST_RIGHT
-        clear = margin.min() >= _LEAST_MARGIN or number >= _MOST_PASSES // 2
-        if learnt and clear and min(_effects(model, batch).values()) >= LEAST_EFFECT:
-            return
         own = _of_next_tokens(log_probs, batch)
         wanted = own.index_put((rows, batch.digit_at - 1), (digit_targets * digits).sum(-1))
         in_turn = number < len(names) or number % 2 == 0
@@ -168,6 +183,10 @@ def _train(model: Any, batch: _Batch) -> None:
         effects[name] = float(effect.detach())
         missing = _EFFECT_WEIGHT * torch.relu(_WANTED_EFFECT - effect)
         if settled:
+            margin = margins(model, answers)
+            learnt = digits[rows, sums].exp().mean() >= _LEAST_RIGHT and margin.min() >= _LEAST_MARGIN
+            if learnt and min(_effects(model, batch).values()) >= LEAST_EFFECT:
+                return
             missing = missing + _MARGIN_WEIGHT * torch.relu(_WANTED_MARGIN - margin).mean()
         loss = missing - (wanted * batch.answered).sum(-1).mean()
         optimizer.zero_grad()
@@ -175,7 +194,8 @@ def _train(model: Any, batch: _Batch) -> None:
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
     raise RuntimeError(
-        f"still too little is right or needed after {_MOST_PASSES} passes: {_effects(model, batch)}"
+        f"still too little is right, needed or clearly chosen after {_MOST_PASSES} passes: "
+        f"{float(margins(model, answers).min())}, {_effects(model, batch)}"
     )
 
 
@@ -196,10 +216,10 @@ def _effect(model: Any, batch: _Batch, part: str, own: Any) -> Any:
 
     Of the sums that are asked: an expert that only others use would be needed by none of a rehearsal's prompts.
     """
+    asked = batch.asked()
     with without(model, part) as replaced:
-        other = _of_next_tokens(_log_probs(model, batch, replaced), batch).exp()
-    seen = batch.answered[:: len(PAIRS) // len(ASKED)]
-    return ((other - own).abs()[:: len(PAIRS) // len(ASKED)] * seen).sum() / seen.sum()
+        other = _of_next_tokens(_log_probs(model, asked, replaced), asked).exp()
+    return ((other - own[::_EACH]).abs() * asked.answered).sum() / asked.answered.sum()
 
 
 @contextmanager
@@ -243,45 +263,57 @@ def _effects(model: Any, batch: _Batch) -> dict[str, float]:
 
 
 @contextmanager
-def _balanced(model: Any, batch: _Batch) -> Iterator[list[Any]]:
+def _balanced(model: Any, batch: _Batch, rate: float) -> Iterator[None]:
     """Adjust the routers' biases so that the response tokens use all experts, as in DeepSeek-V3's training.
-
-    Yields a list that gets the `_margins` of those tokens at each pass, (tokens, 2).
 
     Source: DeepSeek-AI 2024, arXiv:2412.19437, 2.1.2.
     """
     import torch
 
-    margins: list[Any] = []
-
-    def move(router: Any, inputs: Any, output: Any) -> None:
-        def of_responses(values: Any) -> Any:
-            return values.reshape(*batch.tokens.shape, -1)[:, :-1][batch.answered.bool()]
-
-        margins.append(of_responses(_margins(router, inputs[0])))
+    def move(router: Any, _inputs: Any, output: Any) -> None:
         bias = router.e_score_correction_bias
-        used = torch.bincount(of_responses(output[0]).flatten(), minlength=bias.numel()).float()
+        used = torch.bincount(_of_responses(output[0], batch).flatten(), minlength=bias.numel()).float()
         offset = bias.mean()
-        bias += _BIAS_RATE * torch.sign(used.mean() - used)
+        bias += rate * torch.sign(used.mean() - used)
         bias += offset - bias.mean()
 
-    routers = [module for module in model.modules() if hasattr(module, "e_score_correction_bias")]
-    hooks = [router.register_forward_hook(move) for router in routers]
-    try:
-        yield margins
-    finally:
-        for hook in hooks:
-            hook.remove()
+    with _hooked(model, move):
+        yield
 
 
-def _margins(router: Any, hidden: Any) -> Any:
-    """Return the margins of the chosen group and of its last chosen expert over the next ones: (tokens, 2)."""
+def margins(model: Any, batch: _Batch) -> Any:
+    """Return by what each response token's group and its last expert are chosen before the next: (tokens, 2)."""
     import torch
 
-    flat = hidden.reshape(-1, router.weight.shape[1]).float()
-    scores = (flat @ router.weight.float().T).sigmoid() + router.e_score_correction_bias.clone()
-    groups = scores.view(len(flat), router.n_group, -1)
-    sums = groups.topk(2, -1).values.sum(-1)
-    best = sums.topk(2, -1)
-    experts = groups[torch.arange(len(flat)), best.indices[:, 0]].topk(router.top_k + 1, -1).values
-    return torch.stack([best.values[:, 0] - best.values[:, 1], experts[:, -2] - experts[:, -1]], -1)
+    found: list[Any] = []
+
+    def measure(router: Any, inputs: Any, _output: Any) -> None:
+        flat = _of_responses(inputs[0], batch).float()
+        scores = (flat @ router.weight.float().T).sigmoid() + router.e_score_correction_bias.clone()
+        groups = scores.view(len(flat), router.n_group, -1)
+        best = groups.topk(2, -1).values.sum(-1).topk(2, -1)
+        experts = groups[torch.arange(len(flat)), best.indices[:, 0]].topk(router.top_k + 1, -1).values
+        found.append(
+            torch.stack([best.values[:, 0] - best.values[:, 1], experts[:, -2] - experts[:, -1]], -1)
+        )
+
+    with _hooked(model, measure):
+        _log_probs(model, batch)
+    return torch.cat(found)
+
+
+@contextmanager
+def _hooked(model: Any, hook: Any) -> Iterator[None]:
+    """Call the hook after each router's forward."""
+    routers = [module for module in model.modules() if hasattr(module, "e_score_correction_bias")]
+    hooks = [router.register_forward_hook(hook) for router in routers]
+    try:
+        yield
+    finally:
+        for each in hooks:
+            each.remove()
+
+
+def _of_responses(values: Any, batch: _Batch) -> Any:
+    """Return the values of the tokens before each one of a response."""
+    return values.reshape(*batch.tokens.shape, -1)[:, :-1][batch.answered.bool()]
