@@ -70,24 +70,16 @@ def boundary(number: int, numbers: range, total: int) -> int:
     return 1 + int((number + shift) * total / len(numbers))
 
 
-@pytest.mark.parametrize("number", FIRST)
-def test_first_setup(scene: Scene, totals: Totals, number: int) -> None:
-    begin(scene, "first")
-    at = boundary(number, FIRST, totals["first"])
-    killed, events = scene.killed_at(at, "old")
+@pytest.mark.parametrize(
+    ("kind", "number"), [("first", number) for number in FIRST] + [("update", number) for number in UPDATE]
+)
+def test_setup(scene: Scene, totals: Totals, kind: str, number: int) -> None:
+    begin(scene, kind)
+    at = boundary(number, FIRST if kind == "first" else UPDATE, totals[kind])
+    killed, events = scene.killed_at(at, *command(kind))
     assert killed or len(events) < at
-    scene.check("old", "none")
-    scene.check_again("old")
-
-
-@pytest.mark.parametrize("number", UPDATE)
-def test_update(scene: Scene, totals: Totals, number: int) -> None:
-    begin(scene, "update")
-    at = boundary(number, UPDATE, totals["update"])
-    killed, events = scene.killed_at(at, "new")
-    assert killed or len(events) < at
-    scene.check("old", "new")
-    scene.check_again("new")
+    scene.check("old", "none" if kind == "first" else "new")
+    scene.check_again(*command(kind))
 
 
 @pytest.mark.parametrize("number", DISCARD)

@@ -41,14 +41,6 @@ def test_offset(added: int) -> None:
     assert f"{added:+d} lines" in explain(moved, HUNK, found)
 
 
-def test_twins_are_ambiguous() -> None:
-    twin = b"".join(split_lines(BASE)[10:20])
-    text = b"x\n" * 3 + twin + b"y\n" + twin
-    found = locate(text, HUNK)
-    assert (found.kind, found.line, found.lines) == ("ambiguous", 16, (5, 16))
-    assert "2 others: 5, 16" in explain(text, HUNK, found)
-
-
 def test_white_space() -> None:
     text = BASE.replace(b"line 14\n", b"\tline  14\r\n")
     found = locate(text, HUNK)

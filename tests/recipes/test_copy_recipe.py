@@ -29,16 +29,6 @@ def test_every_bundled_recipe_can_be_copied_and_means_the_same(name: str) -> Non
     assert load_recipe(f"./{name}.yaml").digest == load_recipe(name).digest
 
 
-def test_to_a_file_or_a_folder(here: Path) -> None:
-    (here / "sub").mkdir()
-    assert copy_recipe("quickstart", Path("sub"))[0] == Path("sub/quickstart.yaml")
-    mine = copy_recipe("quickstart", Path("sub/mine.yml"))
-    assert mine == (Path("sub/mine.yml"),), "the schema is there by now"
-    assert sorted(path.name for path in (here / "sub").iterdir()) == [
-        "mine.yml", "quickstart.yaml", "recipe.schema.json",
-    ]  # fmt: skip
-
-
 def test_nothing_is_overwritten(here: Path) -> None:
     for name in ("quickstart.yaml", "recipe.schema.json"):
         (here / name).write_text("mine")

@@ -110,11 +110,6 @@ def test_faults_cite_the_argument() -> None:
     assert "next:" not in message
 
 
-def test_a_key_that_is_missing_after_an_override_is_missed_where_the_section_is() -> None:
-    message = invalid("optimizer.lr=null", "optimizer.clip=1")
-    assert "where: bundled:quickstart.yaml:54\n  why:   optimizer: required key 'lr'" in message
-
-
 def test_an_unknown_key_of_a_section_that_the_trainer_has_too() -> None:
     message = invalid("data.train_batch_size=8", "trainer.total_epochs=3", "optimizer.l=1")
     assert "data.train_batch_size=8: unknown key; did you mean 'data.batch'?" in message

@@ -92,11 +92,3 @@ def test_the_library_reads_it(done: tuple[Path, Path, dict[str, Any]]) -> None:
             assert {n: list(file.get_tensor(n).shape) for n in file.keys()} == {  # noqa: SIM118
                 n: list(shape) for n, (_, shape, _) in read_file(path).items()
             }
-
-
-def test_a_second_cast_has_nothing_to_do(done: tuple[Path, Path, dict[str, Any]]) -> None:
-    source, target, _ = done
-    before = {p.name: p.stat().st_mtime_ns for p in target.iterdir()}
-    report = cast(source, target)
-    assert report["seconds"] == 0
-    assert {p.name: p.stat().st_mtime_ns for p in target.iterdir()} == before
