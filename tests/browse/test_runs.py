@@ -97,25 +97,6 @@ def test_the_list_has_each_state(runs: Runs) -> None:
     attempt.end("done", 0)
 
 
-def test_damaged_records_hide_no_other_run(runs: Runs) -> None:
-    """As on a failing disk; the name is too long for any file system, for root as well."""
-    for name in ("fine", "half", "locked", "spaced"):
-        run(runs.root, name)
-    for file in ("half/attempts/1/metrics.jsonl", "locked/run.json"):
-        (runs.root / file).unlink()
-        (runs.root / file).symlink_to("x" * 300)
-    (runs.root / "spaced").rename(runs.root / "my run")
-    (runs.root / "lost+found").mkdir()  # of a disk that is mounted there
-    done = runs("list")
-    assert [line.split()[0] for line in done.stdout.splitlines()[1:]] == ["fine"]
-    damaged = [
-        f"{runs.root}/{file}" for file in ("locked/run.json", "my run", "half/attempts/1/metrics.jsonl")
-    ]
-    assert re.findall(r"Unreadable: (.*?): ", done.stderr) == damaged
-    assert runs.json("list")["unreadable"] == damaged
-    assert "metrics.jsonl" in runs("show", "half", code=1).stderr
-
-
 def test_a_name_is_that_of_the_folder_of_runs_also_beside_a_record_of_that_name(
     runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:

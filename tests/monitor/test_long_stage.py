@@ -6,8 +6,6 @@ import io
 import re
 import threading
 
-import pytest
-
 from npu_rl.training.monitor.long_stage import long_stage
 from npu_rl.training.monitor.screen import PlainScreen
 from npu_rl.training.monitor.step_clock import Wait
@@ -37,18 +35,3 @@ def test_a_stage_that_lasts_is_reported_each_time_its_duration_has_doubled() -> 
     assert len(others) >= 3
     assert all(re.fullmatch(r"making the model: [0-9]+:[0-9]{2}", line) for line in others)
     assert all(later >= 2 * earlier for earlier, later in zip(screen.waits, screen.waits[1:], strict=False))
-
-
-def test_a_short_stage_has_one_line() -> None:
-    screen = CountingScreen(1)
-    with long_stage(screen, "making the model"):
-        pass
-    assert screen.text.getvalue() == "0:00 making the model\n"
-
-
-def test_nothing_is_reported_after_a_stage_that_failed() -> None:
-    screen = CountingScreen(1)
-    with pytest.raises(OSError, match="full"), long_stage(screen, "making the model", first=0.001):
-        assert screen.enough.wait(60)
-        raise OSError("full")
-    assert not [thread for thread in threading.enumerate() if "report" in thread.name]

@@ -94,6 +94,13 @@ def test_what_verl_prints_is_what_is_read(step: int, data: dict[str, float]) -> 
     assert {k: repr(v) for k, v in found[1].items()} == {k: repr(float(v)) for k, v in data.items()}
 
 
+@pytest.mark.parametrize(
+    "line", ["iteration: 3 / 1000 | nothing", "max_iteration: 3 / 1000 | a : 1", "step:1 - a:0.5"]
+)
+def test_other_lines_are_no_iteration(line: str) -> None:
+    assert StepLines(True).parse(line) is None
+
+
 def test_the_metrics_of_an_iteration_are_kept_under_the_trainers_names_and_verls() -> None:
     found = StepLines(True, NAMES).parse(MINDSPEED_RL)
     assert found is not None and found[0] == 3 and math.isnan(found[1].pop("actor/pg_loss"))
@@ -104,22 +111,3 @@ def test_the_metrics_of_an_iteration_are_kept_under_the_trainers_names_and_verls
     found = StepLines(True).parse(MEGATRON)
     assert found is not None and found[0] == 7
     assert found[1]["learning rate"] == 1e-6 and found[1]["elapsed time per iteration (ms)"] == 1234.5
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        *(
-            "sync start grpo training at iteration: 0/1000 ...",
-            "iteration: 3 / 1000 | nothing",
-            "iteration: 3 / 1000",
-        ),
-        *(
-            "max_iteration: 3 / 1000 | a : 1",
-            "saved checkpoint of iteration 3",
-            "step:1 - critic/score/mean:0.5",
-        ),
-    ],
-)
-def test_other_lines_are_no_iteration(line: str) -> None:
-    assert StepLines(True).parse(line) is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import pytest
@@ -32,41 +31,26 @@ def test_it_follows_a_run_that_may_go_on_on_another_host(root: Path) -> None:
     assert [one.state for one in (*news, last)] == ["unknown", "done"]
 
 
-def test_it_follows_a_run_to_its_end_and_is_whole_at_every_moment(root: Path) -> None:
+def test_it_follows_a_run_to_its_end(root: Path) -> None:
     attempt = made_attempt(made_record(root), [1], end=None)
     request = ReportRequest((root, "demo"), root.parent / "report.html")
     news: list[WrittenReport] = []
-    last: list[WrittenReport] = []
-    torn: list[int] = []
-    first, ended = threading.Event(), threading.Event()
 
-    def tell(written: WrittenReport) -> None:
+    def go_on(written: WrittenReport) -> None:
         news.append(written)
-        first.set()
+        page = request.output.read_text()
+        assert AGAIN in page and "The run has not ended" in page
+        if len(news) == 2:
+            attempt.close("done", 0)
+            return
+        with MetricsWriter(attempt.metrics) as writer:
+            writer.write(2, metrics(2))
 
-    def read() -> None:
-        first.wait(60)
-        while not ended.is_set():
-            page = request.output.read_bytes()
-            if not (page.startswith(b"<!doctype html>") and page.endswith(b"</html>")):
-                torn.append(len(page))
-
-    watching = threading.Thread(target=lambda: last.append(watch_report(request, tell, pause=0.01)))
-    reading = threading.Thread(target=read)
-    watching.start()
-    reading.start()
-    assert first.wait(60)
-    assert AGAIN in request.output.read_text() and "The run has not ended" in request.output.read_text()
-    with MetricsWriter(attempt.metrics) as writer:
-        for step in (2, 3):
-            writer.write(step, metrics(step))
-    attempt.close("done", 0)
-    watching.join(60)
-    ended.set()
-    reading.join(60)
-    assert not torn
-    assert [(one.state, one.running) for one in news] == [("running", True)] * len(news)
-    assert [(one.state, one.steps, one.running) for one in last] == [("done", 3, False)]
+    last = watch_report(request, go_on, pause=0.01)
+    assert [(one.state, one.running, one.steps) for one in news] == [
+        ("running", True, step) for step in (1, 2)
+    ]
+    assert (last.state, last.running, last.steps) == ("done", False, 2)
     page = request.output.read_text()
     assert AGAIN not in page and "The run has not ended" not in page
     assert [path.name for path in root.parent.iterdir() if path.name.startswith(".")] == []

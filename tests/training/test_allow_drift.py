@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.errors import UsageError, WorkspaceError
-from npu_rl.rehearsal.rehearsal_report import RehearsalReport
 from npu_rl.training.run.allow_drift import AllowedDrift, allowed_drift, drift_digest, parse_reason
 from npu_rl.workspace.folder import file_check
 from npu_rl.workspace.folder.receipt import read_receipt
@@ -126,26 +125,3 @@ def test_a_run_with_an_unproven_attempt_is_unproven_from_then_on(tmp_path: Path)
     attempt = run.runs / "demo/attempts/2"
     assert (attempt / "drift.patch").read_bytes() == DRIFT.patch
     assert json.loads((attempt / "drift.json").read_text())["files"] == {"code/a.py": "modified"}
-
-
-def test_a_rehearsal_says_it_first_and_last() -> None:
-    report = RehearsalReport("demo", "0" * 40, "1" * 40, unproven=DRIFT.reason)
-    lines = report.text().splitlines()
-    assert lines[1] == lines[-2] == f"UNPROVEN: {DRIFT.reason}"
-    assert (report.to_json()["proven"], report.to_json()["unproven"]) == (False, DRIFT.reason)
-    assert RehearsalReport("demo", "0" * 40, "1" * 40).to_json()["proven"] is True
-
-
-@pytest.mark.pypi
-@pytest.mark.rehearsal
-@pytest.mark.skipif(not HAS_TORCH, reason="Hydra composes in an interpreter with the packages of `rehearsal`")
-def test_a_dry_run_of_a_changed_tree(workspace: WorkspacePaths, env: dict[str, str], tmp_path: Path) -> None:
-    add_print(workspace)
-    words = ["--workspace", workspace.root, "--dry-run", "--json", "--allow-drift", "a print"]
-    done = run_here(["train", "quickstart", *words], env, tmp_path)
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["proven"] is False
-    assert {"drift.patch", "drift.json"} <= set(told["files"])
-    assert "UNPROVEN: 1 file differs from the lock. a print" in done.stderr
-    assert b"+print('mine')" in (Path(told["folder"]) / "drift.patch").read_bytes()

@@ -16,7 +16,7 @@ from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.recipes.recipe.trainer_command import Command, Folders, render
 from npu_rl.recipes.recipe.trainer_settings import config_location
 from npu_rl.training.run.hydra_compose import compose
-from tests.code_trees import DAPO, VERL, archive, lay
+from tests.code_trees import DAPO, VERL, lay
 
 DAPO_MODULE = "recipe.dapo.main_dapo"
 PRINTS = """
@@ -93,35 +93,3 @@ def test_the_run_and_the_dry_run_compose_the_same(
     found = compose(made.hydra_overrides, folder, made.config, sys.executable, dict(os.environ))
     for data in (json.loads(done.stdout.splitlines()[-1]), found["data"]):
         assert data["max_prompt_length"] and ("gen_batch_size" in data) is generates
-
-
-@pytest.mark.upstreams
-@pytest.mark.rehearsal
-@pytest.mark.parametrize(
-    ("commit", "settings"),
-    [
-        ("796871d7d092f7cbc6a64e7f4a3796f7a2217f5e", ["trainer.config=dapo_trainer"]),
-        (
-            "796871d7d092f7cbc6a64e7f4a3796f7a2217f5e",
-            ["trainer.config=ppo_megatron_trainer", "trainer.config_path=verl/trainer/config"],
-        ),
-        (
-            "448c6c358",
-            ["trainer.module=recipe.r1_ascend.main_ppo", "trainer.config=ppo_megatron_trainer",
-             "trainer.config_path=verl/trainer/config"],
-        ),
-    ],
-    ids=["dapo", "dapo-megatron", "r1-ascend"],
-)  # fmt: skip
-def test_the_published_trainers(upstreams: Path, tmp_path: Path, commit: str, settings: list[str]) -> None:
-    """verl's own: check composes them, and so does Hydra, in a folder that is not the code's."""
-    pytest.importorskip("hydra")
-    repository = upstreams / "volcengine+verl" / "repo"
-    code = archive(repository, commit, "verl", tmp_path / "code")
-    archive(repository, commit, "recipe", tmp_path / "code")
-    assert trainer_findings(code, *settings) == []
-    made = command(code, *settings)
-    folder = config_location(loaded(*settings).recipe).find_folder(code)
-    only_where = [word for word in made.hydra_overrides if word.startswith("hydra.searchpath=")]
-    found = compose(only_where, folder, made.config, sys.executable, dict(os.environ))
-    assert found["trainer"]["project_name"]

@@ -72,11 +72,3 @@ def test_a_run_that_goes_on_keeps_its_devices(tmp_path: Path) -> None:
     assert "A second run would use the same devices." in text
     attempt.end("done", 0)
     assert named(tmp_path, recipe=name)[0].recipe.name == f"{name}-2"
-
-
-def test_a_long_name_is_cut(tmp_path: Path) -> None:
-    long = "a" * 100
-    path = tmp_path / "recipe.yaml"
-    path.write_text(f"schema: 1\nextends: quickstart\nname: {long}\n")
-    ended(tmp_path, long)
-    assert named(tmp_path, recipe=str(path))[0].recipe.name == f"{'a' * 98}-2"

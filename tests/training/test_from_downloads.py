@@ -1,7 +1,7 @@
 """The flagship's page, line by line: from the downloads to the dry run, with a toy model in place of DeepSeek-V3-Base.
 
 The toy has what the recipe's layout needs: 61 layers, 256 experts (in the last layer alone), FP8, multi-token
-prediction. Without upstreams there is no tree, so the reward is not tried and nothing is composed.
+prediction.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import pytest
 from tests.data_check.test_check import made_tokenizer
 from tests.datasets.test_prepare import deepscaler, write
 from tests.doc_pages import typed_commands
-from tests.support import ROOT, clean_env, run_cli
+from tests.support import ROOT, run_cli
 from tests.tensors import megatron_checkpoints as tiny
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("pyarrow")
 pytest.importorskip("transformers")
-pytestmark = pytest.mark.rehearsal
+pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams, pytest.mark.pypi]
 
 MANIFEST, RECIPE = "deepseek-r1-zero", "deepseek-r1-zero-256die"
 CONFIG = {
@@ -87,16 +87,14 @@ def set_paths(recipe: Path) -> None:
     recipe.write_text(text, encoding="utf-8")
 
 
-def walk(folder: Path, env: dict[str, str], workspace: Path | None) -> dict[str, str]:
+def walk(folder: Path, env: dict[str, str], workspace: Path) -> dict[str, str]:
     """Run the page's lines in a folder; what each printed."""
     download(folder)
     printed: dict[str, str] = {}
     for words in page_lines():
-        if words[0] == "train" and workspace is None:
-            continue
         at = words.index("--workspace") if "--workspace" in words else None
         if at is not None:
-            words[at : at + 2] = ["--workspace", str(workspace)] if workspace else []
+            words[at + 1] = str(workspace)
         if words[:2] == ["weights", "check"] or words[0] in ("plan", "train"):
             words.append("model.architecture=null")  # the toy is another model
         if words[0] == "train":
@@ -112,21 +110,14 @@ def walk(folder: Path, env: dict[str, str], workspace: Path | None) -> dict[str,
     return printed
 
 
-def test_the_page_leads_from_the_downloads_to_a_plan_that_fits(tmp_path: Path) -> None:
-    printed = walk(tmp_path, clean_env(tmp_path), None)
-    assert "names and shapes are those of DeepseekV3ForCausalLM" in printed["weights check"]
-    assert "Megatron's torch_dist" in printed["weights check"]
-    assert "Equal: " in printed["weights audit"]
-    assert "not checked: reward: no workspace" in printed["data check"]
-    assert printed["plan ./my-recipe.yaml"].startswith("fits: ")
-    assert (tmp_path / "ckpt" / "npu-rl-sha256.txt").is_file()
-
-
-@pytest.mark.upstreams
-@pytest.mark.pypi
-def test_and_to_the_dry_run_in_its_tree(tmp_path: Path, env: dict[str, str], workspace: Path) -> None:
+def test_the_page_leads_from_the_downloads_to_the_dry_run_in_its_tree(
+    tmp_path: Path, env: dict[str, str], workspace: Path
+) -> None:
     pytest.importorskip("hydra")
     printed = walk(tmp_path, env, workspace)
+    assert "names and shapes are those of DeepseekV3ForCausalLM" in printed["weights check"]
+    assert "Megatron's torch_dist" in printed["weights check"] and "Equal: " in printed["weights audit"]
+    assert printed["plan ./my-recipe.yaml"].startswith("fits: ")
     assert "right-boxed 1.0" in printed["data check"] and printed["data check"].endswith("\nno error\n")
     composed = json.loads((Path(env["NPU_RL_RUNS"]) / f"{RECIPE}.dry-run" / "composed.json").read_text())
     megatron = composed["actor_rollout_ref"]["actor"]["megatron"]

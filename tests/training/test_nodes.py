@@ -173,29 +173,6 @@ def test_logs_come_back_from_the_nodes_and_only_this_jobs(
         assert f"a worker of run {name}" in said and said.count("a worker of") == 1
 
 
-def test_a_node_that_does_not_answer_is_named(run: Run, cluster: RayCluster) -> None:
-    """Its raylet hangs, and Ray has not noticed yet."""
-    ask = (
-        "import json, os, ray, signal, sys, npu_rl_nodes as nodes\n"
-        "told = json.loads(os.environ['NPU_RL_NODES'])\n"
-        "with_ours = nodes.runtime_env(told, {})\n"
-        "ray.init(**json.loads(os.environ['NPU_RL_RAY']), runtime_env=with_ours, log_to_driver=False)\n"
-        "own = ray.get_runtime_context().get_node_id()\n"  # it connects to either
-        "(other,) = [pid for node, pid in json.loads(sys.argv[1]).items() if node != own]\n"
-        "nodes.compare(told, {})\n"  # its workers are there now
-        "os.kill(other, signal.SIGSTOP)\n"
-        "try: nodes.compare(told, {}, 5.0)\n"
-        "except nodes.Refused as refused: print(refused.details['what'], refused.details['why'])\n"
-        "finally: os.kill(other, signal.SIGCONT)"
-    )
-    raylets = {node: pid for pid in cluster.processes() if (node := node_of_raylet(pid))}
-    assert len(raylets) == 2
-    done = run.drive(run.told(), words=["-c", ask, json.dumps(raylets)])
-    assert "1 of 2 nodes" in done.stdout and "no worker answered within 5 seconds" in done.stdout
-    (bad,) = [node for node in run.nodes["nodes"] if node["problems"]]
-    assert bad["problems"] == [["worker", ""]]
-
-
 def test_a_ray_that_lacks_what_the_recipe_needs_is_refused_before_the_trainer_starts(run: Run) -> None:
     words = ["device=npu", "cluster.nodes=2", "cluster.dies=16", f"cluster.address={run.address}"]
     needs = ray_needs(load_recipe("quickstart", words).recipe)
@@ -267,22 +244,3 @@ def node_of_raylet(pid: int) -> str | None:
     if not words[0].endswith("/raylet"):
         return None
     return next(word.partition("=")[2] for word in words if word.startswith("--node_id="))
-
-
-def test_another_interpreter_is_refused_and_named(tmp_path: Path) -> None:
-    """The same Python and packages by another name: what the record says of the interpreter would not be so."""
-    other = tmp_path / "other"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", other], check=True)
-    packages = Path(next(path for path in map(Path, sys.path) if (path / "ray").is_dir()))
-    inside = other / "lib" / f"python3.{sys.version_info[1]}" / "site-packages" / "packages.pth"
-    inside.write_text(f"{packages}\n")
-    made = RayCluster({})
-    try:
-        made.head(str(other / "bin" / "python"))
-        run = Run(tmp_path, made)
-        done = run.drive()
-        assert done.returncode == 3, done.stdout + done.stderr
-        assert f"its workers run Python {sys.version.split()[0]} at {other}" in done.stderr
-        assert "head.sh and worker.sh" in done.stderr
-    finally:
-        made.stop()

@@ -134,14 +134,6 @@ def test_a_checkpoint_whose_folder_is_gone_is_none(fake: FakeRun) -> None:
     assert "--resume" not in str(RunStopped(signal.SIGINT, record, prepared.recipe))
 
 
-def test_a_run_that_has_done_its_steps(fake: FakeRun) -> None:
-    prepared, record = begun(fake, "checkpoint.every=5")
-    saved(record, 5)
-    with pytest.raises(NpuRlError, match="has done its 5 steps") as caught:
-        resumed(fake, prepared)
-    assert "steps=N with N above 5" in str(caught.value)
-
-
 @pytest.mark.parametrize("name", OF_ONE_RANK)
 @pytest.mark.parametrize("damage", ["missing", "empty", "cut off"])
 def test_the_newest_whole_step_is_gone_on_from(fake: FakeRun, name: str, damage: str) -> None:

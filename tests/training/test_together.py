@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import json
 import sys
 from pathlib import Path
 
 import pytest
 
-from npu_rl.recipes.recipe.load_recipe import load_recipe
-from npu_rl.rehearsal.scale_recipe import scale_recipe
 from npu_rl.training.browse.run_page import RunPage
 from npu_rl.training.monitor.metrics import rewards
-from npu_rl.training.monitor.screen import PlainScreen
 from npu_rl.training.record.recorded_run import recorded_run
 from npu_rl.training.record.run_record import RunRecord
-from npu_rl.training.run.begin_run import new_record
-from npu_rl.training.run.recorded_facts import run_facts
-from npu_rl.training.run.train import RunFailed, run_attempt
+from npu_rl.training.run.train import RunFailed
 from tests.browse.recorded import checkpoint
 from tests.training.fake_run import FakeRun
 from tests.training.processes import left_of
@@ -106,19 +100,6 @@ def test_a_trainer_that_ends_early_has_failed_and_can_go_on(tmp_path: Path) -> N
     assert page.failure.cause.startswith("The trainer ended by itself after step 3 of 5")
     assert any("--resume" in line for line in page.next)
     assert not any("weights export" in line for line in page.next)
-
-
-def test_the_record_has_the_recipe_that_ran(tmp_path: Path) -> None:
-    """A rehearsal's is scaled down."""
-    run = FakeRun(tmp_path)
-    prepared = run.prepared(["steps=5"], ["data.batch=64"])
-    record = new_record(prepared, run.runs, "demo", run_facts(prepared))
-    small = scale_recipe(prepared.recipe, record.name)
-    run_attempt(prepared.with_recipe(small), record, {}, PlainScreen(io.StringIO()))
-    for folder in (record.folder, record.attempts[0].folder):
-        written = load_recipe(str(folder / "recipe.yaml")).recipe
-        assert written == small.model_copy(update={"extends": None})
-        assert (written.data.batch, prepared.recipe.data.batch) == (8, 64)
 
 
 SECRETS = {

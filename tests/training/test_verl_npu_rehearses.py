@@ -17,15 +17,6 @@ MANIFEST = "verl-npu-plugin"
 GRPO, DAPO = "verl-npu-grpo-qwen3-235b", "verl-npu-dapo-qwen3-30b"
 
 
-@pytest.mark.parametrize("words", [["verify", "--deep"], ["summary"]])
-def test_the_tree_is_whole(workspace: Path, env: dict[str, str], words: list[str]) -> None:
-    done = run_cli([*words, "--workspace", workspace], env, timeout=300)
-    assert done.returncode == 0, done.stderr
-    # The package that would apply the patches again is not there.
-    assert not (workspace / "code/verl_npu").exists()
-    assert (workspace / "src/vllm-ascend/setup.py").is_file()
-
-
 @pytest.mark.parametrize("recipe", [GRPO, DAPO])
 @pytest.mark.parametrize("words", [["recipes", "check"], ["plan"], ["train", "--dry-run"]])
 def test_up_to_the_dry_run(workspace: Path, env: dict[str, str], words: list[str], recipe: str) -> None:
