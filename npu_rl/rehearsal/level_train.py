@@ -33,7 +33,7 @@ from npu_rl.rehearsal.training_checks.noise import require_different_noise
 from npu_rl.rehearsal.training_checks.recomputed_steps import read_recomputed_steps
 from npu_rl.rehearsal.training_checks.weight_syncs import read_weight_syncs, require_sync_per_step
 from npu_rl.training.monitor.metrics import DIFFERENCE, Point, read_metrics, rewards, seconds
-from npu_rl.training.monitor.screen import Screen
+from npu_rl.training.monitor.screen import PlainScreen
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.run import begin_run, train
 from npu_rl.training.run.prepare import Prepared, compose
@@ -45,7 +45,7 @@ INTERRUPTED: Case = "expert"
 
 
 def rehearse_training(
-    prepared: Prepared, record: RunRecord, screen: Screen, case: Case | None = None
+    prepared: Prepared, record: RunRecord, screen: PlainScreen, case: Case | None = None
 ) -> TrainPart:
     """Rehearse the training.
 
@@ -88,7 +88,7 @@ def rehearse_training(
 def _train_and_resume(
     small: Prepared,
     record: RunRecord,
-    screen: Screen,
+    screen: PlainScreen,
     part: TrainPart,
     saved: int,
     limits: TransferLimits | None,
@@ -132,7 +132,7 @@ def _recorded(part: TrainPart, record: RunRecord) -> Iterator[None]:
 def _train_scaled(
     small: Prepared,
     record: RunRecord,
-    screen: Screen,
+    screen: PlainScreen,
     part: TrainPart,
     *,
     transfer: TransferLimits | None = None,

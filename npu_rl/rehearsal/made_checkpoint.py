@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from npu_rl.common.disk import disk_errors, remove_tree
-from npu_rl.training.monitor.screen import Screen
+from npu_rl.training.monitor.screen import PlainScreen
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.run import tiny_model
 from npu_rl.training.run.prepare import Prepared
@@ -18,7 +18,9 @@ from npu_rl.weights.checkpoints.worker_pool import Workers
 from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
 
 
-def with_checkpoint(small: Prepared, record: RunRecord, layout: OutputLayout, screen: Screen) -> Prepared:
+def with_checkpoint(
+    small: Prepared, record: RunRecord, layout: OutputLayout, screen: PlainScreen
+) -> Prepared:
     """Return the recipe with a checkpoint of its tiny model, which is made if it is missing.
 
     Raises:

@@ -37,7 +37,7 @@ from npu_rl.rehearsal.scale_recipe import scale_recipe
 from npu_rl.rehearsal.training_checks.recomputed_steps import is_recomputation
 from npu_rl.stack.sources.progress import Notify
 from npu_rl.training.host.vllm_environment import ENVIRONMENT as VLLM_ON_CPU
-from npu_rl.training.monitor.screen import Screen, clock
+from npu_rl.training.monitor.screen import PlainScreen, clock
 from npu_rl.training.record.attempt import dump
 from npu_rl.training.record.rehearsal_end import end_recorded
 from npu_rl.training.record.run_record import RunRecord
@@ -47,7 +47,7 @@ from npu_rl.training.run.recorded_facts import attempt_facts, run_facts
 from npu_rl.workspace.verification.verify import verify
 
 
-def rehearse(prepared: Prepared, level: str, screen: Screen, notify: Notify) -> RehearsalReport:
+def rehearse(prepared: Prepared, level: str, screen: PlainScreen, notify: Notify) -> RehearsalReport:
     """Rehearse one level, "all" or "quick", and write the report to the rehearsal's run folder.
 
     Raises:
@@ -114,7 +114,7 @@ def _complete(report: RehearsalReport, prepared: Prepared, notify: Notify) -> No
     report.patches = patch_uses(prepared.report, hooks if report.train_parts() else None)
 
 
-def _timed_parts(screen: Screen, total: int) -> Callable[[str], AbstractContextManager[None]]:
+def _timed_parts(screen: PlainScreen, total: int) -> Callable[[str], AbstractContextManager[None]]:
     """Return a context manager that prints the start and the duration of each part."""
     numbers = itertools.count(1)
 

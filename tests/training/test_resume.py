@@ -72,7 +72,7 @@ def test_a_resumed_run_has_its_last_attempts_overrides_and_what_changed_is_said(
     again = load_recipe("quickstart", resumed_overrides(recipe, given, fake.runs))
     assert (again.recipe.name, again.recipe.checkpoint.every, again.recipe.steps) == ("demo", 2, 9)
     last = last_attempt(fake.runs, "demo")
-    assert last is not None and changes_since(last, again) == "steps 2 -> 9, optimizer.lr 2e-3 -> 9e-3"
+    assert last is not None and changes_since(last, again) == "optimizer.lr 2e-3 -> 9e-3, steps 2 -> 9"
     same = load_recipe("quickstart", resumed_overrides(recipe, ["name=demo"], fake.runs))
     assert changes_since(last, same) == ""
     with pytest.raises(RunFailed):  # after 3 of 9 steps

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from npu_rl.training.browse.differing_values import DifferingValue, differing, equal, flat
+from npu_rl.training.record.differing_values import DifferingValue, differing, equal, flat
 from npu_rl.training.record.recorded_attempt import RecordedAttempt
 from npu_rl.training.record.recorded_run import RecordedRun
 

@@ -11,9 +11,9 @@ from npu_rl.common.errors import NpuRlError
 from npu_rl.stack.comparison.stack_differences import LockFile, StackDifferences, compare
 from npu_rl.stack.lock import lock_model
 from npu_rl.training.browse.attempt_changes import trained_recipe
-from npu_rl.training.browse.differing_values import DifferingValue, differing, flat
 from npu_rl.training.browse.run_page import RunPage
 from npu_rl.training.monitor.plot import two_curves
+from npu_rl.training.record.differing_values import DifferingValue, differing, flat
 from npu_rl.training.record.recorded_run import RecordedRun
 
 # Variables that npu-rl sets anew for each attempt, from the run's folder, its nodes and the tree.

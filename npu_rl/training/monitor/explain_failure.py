@@ -26,7 +26,6 @@ _CHUNK = 1 << 20
 _MESSAGE_LINES = 15  # lines after an exception that may belong to its message
 _EXCERPT = 14
 _AROUND = 2000  # characters after a symptom that may name the dead worker
-_LAST_BYTES = 1 << 16  # of a log, for its last lines
 _LONGEST_SHOWN = 300  # characters of a shown line
 
 _HEAD = "Traceback (most recent call last)"
@@ -214,19 +213,9 @@ def _named_worker(text: str) -> str:
 
 def last_lines(log: Path, count: int = 12) -> list[str]:
     """Return the last lines of a log as text, without Ray's prefixes; empty if the log is missing or empty."""
-    try:
-        opened = open_file(log)
-    except OSError as error:
-        if error.errno in NO_FILE:
-            return []
-        raise
-    with opened as file:
-        skipped = max(file.seek(0, os.SEEK_END) - _LAST_BYTES, 0)
-        file.seek(skipped)
-        data = file.read(_LAST_BYTES)
-    lines = [_last_state(raw) for raw in data.split(b"\n")]
-    messages = [speaker_and_message(line)[1].rstrip() for line in lines[bool(skipped) and len(lines) > 1 :]]
-    return [message[:_LONGEST_SHOWN] for message in messages if message.strip()][-count:]
+    _, data = _read_end(log)
+    messages = (speaker_and_message(_last_state(raw))[1].rstrip() for raw in data.split(b"\n")[-4 * count :])
+    return [message[:_LONGEST_SHOWN] for message in messages if message][-count:]
 
 
 def _last_state(raw: bytes) -> str:

@@ -10,12 +10,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from npu_rl.training.monitor.screen import Screen
+from npu_rl.training.monitor.screen import PlainScreen
 from npu_rl.training.monitor.step_clock import SLOW_FLOOR, Wait
 
 
 @contextmanager
-def long_stage(screen: Screen, text: str, *, first: float = SLOW_FLOOR) -> Iterator[None]:
+def long_stage(screen: PlainScreen, text: str, *, first: float = SLOW_FLOOR) -> Iterator[None]:
     """Show a stage, and its duration when it lasts for `first` seconds and each time that has doubled."""
     screen.stage(text)
     began, ended = time.monotonic(), threading.Event()

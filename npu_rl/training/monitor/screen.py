@@ -7,23 +7,32 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 from npu_rl.common.printable import one_line
 from npu_rl.training.monitor.alarm import Alarm
 from npu_rl.training.monitor.step_clock import Wait
 from npu_rl.training.monitor.step_text import clock, step_line, step_text
 
-__all__ = ["LiveScreen", "PlainScreen", "Screen", "clock", "screen_for"]
+__all__ = ["LiveScreen", "PlainScreen", "clock", "screen_for"]
 
 _ROWS = 8  # steps a live table shows
 
 
-class Screen(Protocol):
-    """Output of a run's progress."""
+class PlainScreen:
+    """Output of a run's progress: a line per step, for logs and pipes."""
+
+    def __init__(self, stream: TextIO | None = None, *, now: Callable[[], float] = time.monotonic) -> None:
+        """Begin the output. `now` is the clock for the times of stages."""
+        self._stream = stream or sys.stderr
+        self._now, self._began = now, now()
+        self._stage = ""
 
     def stage(self, text: str) -> None:
-        """Show the current stage before the first step or after the last, such as "starting Ray"."""
+        """Print a stage once, preceded by the time since the start."""
+        if text != self._stage:
+            self._stage = text
+            self._print(f"{clock(self._now() - self._began)} {text}")
 
     def step(self, step: int, total: int | None, data: Mapping[str, float], eta: float | None) -> None:
         """Show the metrics of one step.
@@ -32,6 +41,7 @@ class Screen(Protocol):
             total: Number of steps; None if unknown.
             eta: Remaining seconds; None if unknown.
         """
+        self._print(step_line(step, total, data, eta))
 
     def waiting(self, wait: Wait, slow: bool) -> None:
         """Show how long the next step has taken so far; called repeatedly.
@@ -39,18 +49,31 @@ class Screen(Protocol):
         Args:
             slow: Whether this is the moment to say that it takes longer than usual.
         """
+        if slow:
+            usual = "" if wait.longest is None else f", at most {clock(wait.longest)} before"
+            alarm = f"; an alarm comes at {clock(wait.limit)}" if wait.waited < wait.limit else ""
+            self._print(f"{wait.what}: {clock(wait.waited)}{usual}{alarm}")
 
     def alarm(self, alarm: Alarm) -> None:
         """Show an alarm: in full the first time, then its count the second, fourth, eighth ... time."""
+        for line in _alarm_lines(alarm):
+            self._print(line)
 
     def note(self, text: str) -> None:
-        """Show a note that stays visible."""
+        """Print a note."""
+        self._print(text)
 
     def close(self) -> None:
-        """End the output and restore the terminal."""
+        """Do nothing: all lines are printed."""
+        pass
+
+    def _print(self, line: str) -> None:
+        encoding = getattr(self._stream, "encoding", None) or "utf-8"
+        shown = one_line(line).encode(encoding, "backslashreplace").decode(encoding)
+        print(shown, file=self._stream, flush=True)
 
 
-def screen_for(stream: TextIO | None = None) -> Screen:
+def screen_for(stream: TextIO | None = None) -> PlainScreen:
     """Return a live table for a terminal with cursor control, else plain lines.
 
     Args:
@@ -73,52 +96,7 @@ def _alarm_lines(alarm: Alarm) -> list[str]:
     return "\n".join([f"{head}: {alarm.message}", *texts]).split("\n")
 
 
-class PlainScreen:
-    """A line per step, for logs and pipes."""
-
-    def __init__(self, stream: TextIO | None = None, *, now: Callable[[], float] = time.monotonic) -> None:
-        """Begin the output. `now` is the clock for the times of stages."""
-        self._stream = stream or sys.stderr
-        self._now, self._began = now, now()
-        self._stage = ""
-
-    def stage(self, text: str) -> None:
-        """Print a stage once, preceded by the time since the start."""
-        if text != self._stage:
-            self._stage = text
-            self._print(f"{clock(self._now() - self._began)} {text}")
-
-    def step(self, step: int, total: int | None, data: Mapping[str, float], eta: float | None) -> None:
-        """Print the metrics of a step."""
-        self._print(step_line(step, total, data, eta))
-
-    def waiting(self, wait: Wait, slow: bool) -> None:
-        """Print a line for a step that takes longer than usual."""
-        if slow:
-            usual = "" if wait.longest is None else f", at most {clock(wait.longest)} before"
-            alarm = f"; an alarm comes at {clock(wait.limit)}" if wait.waited < wait.limit else ""
-            self._print(f"{wait.what}: {clock(wait.waited)}{usual}{alarm}")
-
-    def alarm(self, alarm: Alarm) -> None:
-        """Print an alarm."""
-        for line in _alarm_lines(alarm):
-            self._print(line)
-
-    def note(self, text: str) -> None:
-        """Print a note."""
-        self._print(text)
-
-    def close(self) -> None:
-        """Do nothing: all lines are printed."""
-        pass
-
-    def _print(self, line: str) -> None:
-        encoding = getattr(self._stream, "encoding", None) or "utf-8"
-        shown = one_line(line).encode(encoding, "backslashreplace").decode(encoding)
-        print(shown, file=self._stream, flush=True)
-
-
-class LiveScreen:
+class LiveScreen(PlainScreen):
     """The latest steps in a table that is redrawn in place, with the current step and a progress bar below it."""
 
     def __init__(self, stream: TextIO | None = None) -> None:

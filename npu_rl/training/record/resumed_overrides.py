@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from npu_rl.common.bounded import parse_yaml
 from npu_rl.common.errors import UsageError
@@ -12,6 +11,7 @@ from npu_rl.common.masking import MASK, masked_argument
 from npu_rl.recipes.recipe.dump_recipe import recipe_yaml
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 from npu_rl.recipes.recipe.overrides import parse_overrides
+from npu_rl.training.record.differing_values import differing, flat
 from npu_rl.training.record.recorded_attempt import RecordedAttempt
 from npu_rl.training.record.run_record import RunRecord
 
@@ -52,22 +52,8 @@ def last_attempt(runs: Path, name: str) -> RecordedAttempt | None:
 
 def changes_since(last: RecordedAttempt, loaded: LoadedRecipe) -> str:
     """Return the values of a recipe that differ from an attempt's, as "KEY OLD -> NEW, KEY OLD -> NEW"; "" if none."""
-    before, now = flat(last.recipe_data), flat(parse_yaml(recipe_yaml(loaded)))
-    keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
-    return ", ".join(
-        masked_argument(f"{key} {before.get(key, 'not set')} -> {now.get(key, 'not set')}") for key in keys
-    )
-
-
-def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Return nested keys as KEY.KEY, with their values as text."""
-    found: dict[str, str] = {}
-    for key, value in data.items():
-        if isinstance(value, Mapping) and value:
-            found |= flat(value, f"{prefix}{key}.")
-        else:
-            found[f"{prefix}{key}"] = str(value)
-    return found
+    now = parse_yaml(recipe_yaml(loaded))
+    return ", ".join(masked_argument(str(one)) for one in differing(flat(last.recipe_data), flat(now)))
 
 
 def _key(override: str) -> str:

@@ -49,6 +49,7 @@ from npu_rl.training.record.run_errors import (
 from npu_rl.training.record.run_lock import has_lock, run_lock
 from npu_rl.training.record.saved_checkpoints.checkpoint_folders import latest_step, recorded_step
 
+_FOLDERS = ("tensorboard", "samples", "checkpoints")
 _ID = re.compile(r"[0-9a-f]{32}")
 LONGEST_NAME = 100  # characters of a run's name
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{LONGEST_NAME - 1}}}")
@@ -58,6 +59,7 @@ class RunRecord:
     """The record of a run in its folder. Use `create` or `load` to get one.
 
     Attributes:
+        tensorboard, samples, checkpoints: Folders that the trainer writes to.
         mark: Mark of the processes and temporary folders that this command starts for the run.
         claim: Keeps a run that was created locked so, until the end of its first attempt.
     """
@@ -66,6 +68,7 @@ class RunRecord:
         self.folder = folder
         self.facts = facts
         self.name = folder.name  # run.json has the one that it was created with
+        self.tensorboard, self.samples, self.checkpoints = (folder / name for name in _FOLDERS)
         self.id: str = facts["id"]
         self.mark = uuid.uuid4().hex
         self.claim = contextlib.ExitStack()
@@ -75,21 +78,6 @@ class RunRecord:
     def attempts(self) -> list[RecordedAttempt]:
         """The attempts on disk, in order. Raises NpuRlError if one is damaged."""
         return recorded_attempts(self.folder)
-
-    @property
-    def tensorboard(self) -> Path:
-        """Folder of TensorBoard's files."""
-        return self.folder / "tensorboard"
-
-    @property
-    def samples(self) -> Path:
-        """Folder of sample responses."""
-        return self.folder / "samples"
-
-    @property
-    def checkpoints(self) -> Path:
-        """Folder of the trainer's checkpoints."""
-        return self.folder / "checkpoints"
 
     @property
     def unproven(self) -> str | None:
@@ -179,7 +167,7 @@ class RunRecord:
             root.mkdir(parents=True, exist_ok=True)
             staged.mkdir(mode=0o700)
             try:
-                for part in ("tensorboard", "samples", "checkpoints", "attempts"):
+                for part in (*_FOLDERS, "attempts"):
                     (staged / part).mkdir(mode=0o700)
                 write_json(staged / "run.json", body)
                 if lock is not None:

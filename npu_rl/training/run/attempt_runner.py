@@ -16,7 +16,7 @@ from npu_rl.common.errors import HostError
 from npu_rl.common.process import Child, processes_of, start, stop
 from npu_rl.training.monitor.alarm import Alarm
 from npu_rl.training.monitor.metrics import MetricsWriter
-from npu_rl.training.monitor.screen import Screen
+from npu_rl.training.monitor.screen import PlainScreen
 from npu_rl.training.monitor.step_clock import StepClock
 from npu_rl.training.monitor.step_lines import StepLines
 from npu_rl.training.monitor.watch import Watch
@@ -66,7 +66,7 @@ def attempt_once(
     total: int,
     watch: Watch,
     clock: StepClock,
-    screen: Screen,
+    screen: PlainScreen,
     ray: Path,
     lines: StepLines = StepLines(),  # noqa: B008  it can't be changed
     grace: float = 15.0,
@@ -115,7 +115,7 @@ def attempt_once(
     return ended
 
 
-def _until_end(follower: Follower, child: Child, received: list[int], screen: Screen) -> AttemptResult:
+def _until_end(follower: Follower, child: Child, received: list[int], screen: PlainScreen) -> AttemptResult:
     """Follow the log until the driver has exited, a signal came, or an alarm was fatal."""
     while True:
         running = child.poll() is None

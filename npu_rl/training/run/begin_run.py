@@ -13,7 +13,7 @@ from npu_rl.common.errors import NpuRlError
 from npu_rl.recipes.recipe.own_keys import can_resume
 from npu_rl.recipes.recipe.trainer_command import Command
 from npu_rl.training.monitor.long_stage import long_stage
-from npu_rl.training.monitor.screen import Screen
+from npu_rl.training.monitor.screen import PlainScreen
 from npu_rl.training.record.free_name import with_free_name
 from npu_rl.training.record.run_errors import RunGoesOn, RunNameTaken
 from npu_rl.training.record.run_record import RunRecord
@@ -38,7 +38,7 @@ class BegunRun:
 
 
 def begin_run(
-    prepared: Prepared, screen: Screen, *, resume: bool = False, ended_on: str | None = None
+    prepared: Prepared, screen: PlainScreen, *, resume: bool = False, ended_on: str | None = None
 ) -> BegunRun:
     """Compose the configuration and create or open the record.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +16,10 @@ from npu_rl.training.record.recorded_run import recorded_run
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.record.saved_checkpoints.run_checkpoint import RunCheckpoint
 from npu_rl.weights.checkpoints.audit_weights import AuditOptions, audit_weights
-from npu_rl.weights.checkpoints.convert_weights import ConvertOptions
-from npu_rl.weights.checkpoints.other_files import OtherFiles, other_files
-from npu_rl.weights.checkpoints.output_folder import (
-    NoProgress,
-    WorkProgress,
-    made_by,
-    require_space,
-    write_all,
-)
+from npu_rl.weights.checkpoints.convert_weights import ConvertOptions, convert_weights
+from npu_rl.weights.checkpoints.output_folder import NOTE, WorkProgress, made_by
 from npu_rl.weights.checkpoints.staging_folder import remove_left_over, staging_folder
-from npu_rl.weights.checkpoints.worker_pool import Task, Workers
+from npu_rl.weights.checkpoints.worker_pool import Workers
 from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
 from npu_rl.weights.tensors.npu_rl_tensors.hf_checkpoint import CONFIG
 from npu_rl.weights.tensors.npu_rl_tensors.part_file import write_json
@@ -59,58 +52,38 @@ def export_run(options: ExportOptions, workers: Workers, watch: WorkProgress | N
         WeightsError: If the checkpoint is damaged or of an unknown layout, or the audit finds a difference.
         HostError: If the disk is too small or fails, or the interpreter has no torch.
     """
-    watch = watch or NoProgress()
     source, target = options.checkpoint, options.target
     with disk_errors(target):
         remove_left_over(target)
     _require_new(options)
     started = time.monotonic()
-    convert = ConvertOptions(
-        source.folder, target, OutputLayout("hf"), source.model, options.experts_over_tensor, "export"
-    )
-    arguments = {"of": convert.to_json()}
-    plan = workers.run_one(Task("conversion.tasks.plan_output", arguments, str(source.folder)))
-    files: dict[str, int] = plan["files"]
-    found, origin = plan["report"], _origin(options)
+    origin = _origin(options)
     staged, lock = staging_folder(target)
-    held = contextlib.ExitStack()
-    with disk_errors(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        held.enter_context(alive(lock))
-    try:
+    convert = ConvertOptions(
+        *(source.folder, staged, OutputLayout("hf"), source.model, options.experts_over_tensor, "export"),
+        metadata=_header(origin),
+    )
+    with contextlib.ExitStack() as held:
         with disk_errors(target):
-            staged.mkdir()
-        others = _others(source.model)
-        require_space(target, sum(files.values()) + others.size(source.model))
-        written = {**arguments, "output": str(staged), "metadata": _header(origin)}
-
-        def task(name: str) -> Task:
-            return Task("conversion.tasks.write_output", {**written, "file": name}, str(staged / name))
-
-        write_all(files, sum(files.values()), 0, task, workers, watch)
-        with disk_errors(staged):
-            others.copy(source.model, staged)
-        workers.run_one(Task("conversion.tasks.finish_output", written, str(staged)))
-        config_changes = _set_dtype(staged, found["values"])
-        audit = _audited(options, staged, workers)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            held.enter_context(alive(lock))
+        held.callback(remove_tree, staged)
+        written = convert_weights(convert, workers, watch)
+        (staged / NOTE).unlink()  # of work that can be continued
+        config_changes = _set_dtype(staged, written["values"])
         content = {
             **origin,
-            "checkpoint": found["input"],
+            "checkpoint": written["input"],
             "output": str(target),
-            "shards": len(files),
-            "bytes": sum(files.values()),
-            "tensors": found["tensors"],
-            "values": found["values"],
+            "shards": written["files"],
+            **{name: written[name] for name in ("bytes", "tensors", "values")},
             "config": config_changes,
-            "copied": list(others.copied),
-            "audit": audit,
+            "copied": [name for name in written["copied"] if name not in (REPORT, _CARD)],
+            "audit": _audited(options, staged, workers),
             "seconds": round(time.monotonic() - started, 3),
         }
         _write_provenance(staged, content)
         _put_in_place(staged, target)
-    finally:
-        remove_tree(staged)
-        held.close()
     return content
 
 
@@ -171,14 +144,6 @@ def _header(origin: dict[str, Any]) -> dict[str, str]:
     return {
         f"npu_rl.{name}": str(origin[name]) for name in (*names, "unproven") if origin[name] is not None
     } | {"npu_rl.version": str(origin["npu_rl"])}
-
-
-def _others(model: Path) -> OtherFiles:
-    """Return files such as the tokenizer and generation_config.json, but no model card or earlier export report."""
-    found = other_files(model)
-    own = tuple(name for name in found.copied if name in (REPORT, _CARD))
-    copied = tuple(name for name in found.copied if name not in own)
-    return replace(found, copied=copied, left=(*found.left, *own))
 
 
 def _set_dtype(staged: Path, values: dict[str, int]) -> list[str]:

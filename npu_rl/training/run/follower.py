@@ -13,7 +13,7 @@ from npu_rl.training.monitor.alarm import Alarm
 from npu_rl.training.monitor.hang_alarm import hang_alarm, lost_node_alarm, stopped_log_alarm
 from npu_rl.training.monitor.log_lines import speaker_and_message
 from npu_rl.training.monitor.metrics import MetricsWriter, seconds
-from npu_rl.training.monitor.screen import Screen
+from npu_rl.training.monitor.screen import PlainScreen
 from npu_rl.training.monitor.step_clock import FIRST_STEP, StepClock, Wait
 from npu_rl.training.monitor.step_lines import StepLines
 from npu_rl.training.monitor.symptoms import NODE_MARKED_DEAD, RAY_NOT_STARTED
@@ -44,7 +44,7 @@ class Follower:
         writer: MetricsWriter,
         watch: Watch,
         clock: StepClock,
-        screen: Screen,
+        screen: PlainScreen,
         total: int,
         lines: StepLines,
         stop_after: int | None,

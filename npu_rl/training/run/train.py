@@ -23,7 +23,7 @@ from npu_rl.training.monitor.explain_failure import explain, last_lines
 from npu_rl.training.monitor.long_stage import long_stage
 from npu_rl.training.monitor.metrics import Point, rewards
 from npu_rl.training.monitor.missing_module import Stack
-from npu_rl.training.monitor.screen import Screen
+from npu_rl.training.monitor.screen import PlainScreen
 from npu_rl.training.monitor.step_clock import step_clock
 from npu_rl.training.monitor.step_lines import StepLines
 from npu_rl.training.monitor.steps_done import steps_done
@@ -128,7 +128,7 @@ class TransferLimits:
 
 def train(
     prepared: Prepared,
-    screen: Screen,
+    screen: PlainScreen,
     *,
     resume: bool = False,
     ended_on: str | None = None,
@@ -170,7 +170,7 @@ def run_attempt(
     prepared: Prepared,
     record: RunRecord,
     composed: Mapping[str, object],
-    screen: Screen,
+    screen: PlainScreen,
     *,
     resume: bool = False,
     rollout_standin: bool = False,
@@ -263,7 +263,9 @@ def _step_lines(recipe: Recipe) -> StepLines:
     return StepLines(recipe.trainer.log == "iterations", names)
 
 
-def _make_tiny_model(prepared: Prepared, runs: Path, environment: dict[str, str], screen: Screen) -> None:
+def _make_tiny_model(
+    prepared: Prepared, runs: Path, environment: dict[str, str], screen: PlainScreen
+) -> None:
     if not tiny_model.is_needed(prepared.recipe):
         return
     folder = tiny_model.model_folder(runs, prepared.recipe, prepared.interpreter)

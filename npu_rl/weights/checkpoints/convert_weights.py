@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ class ConvertOptions:
         experts_over_tensor: As of an audit, of a legacy input.
         command: A cast keeps the shards of the input.
         device: What casts, in a cast.
+        metadata: Further entries of each shard's header.
     """
 
     source: Path
@@ -42,6 +44,7 @@ class ConvertOptions:
     experts_over_tensor: bool = True
     command: Command = "convert"
     device: str = "cpu"
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def model(self) -> Path:
@@ -78,7 +81,7 @@ def convert_weights(
     target = options.target
     require_apart(options.source, target)
     started = time.monotonic()
-    arguments = {"of": options.to_json(), "output": str(target)}
+    arguments = {"of": options.to_json(), "output": str(target), "metadata": dict(options.metadata)}
     plan = workers.run_one(Task("conversion.tasks.plan_output", arguments, str(options.source)))
     files: dict[str, int] = plan["files"]
     others = OtherFiles((), ())

@@ -42,25 +42,21 @@ def explained_while_running(record: RunRecord) -> Iterator[None]:
     """
     try:
         yield
-    except WeightsError as error:
+    except (WeightsError, FileNotFoundError) as error:
         if not record.is_locked:
             raise
-        raise _while_running(record, error.what, error.where, error.why) from error
-    except FileNotFoundError as error:
-        if not record.is_locked:
-            raise
-        what = f"A file of a checkpoint of run {record.name} is gone"
-        raise _while_running(record, what, str(error.filename or record.checkpoints), None) from error
-
-
-def _while_running(record: RunRecord, what: str, where: str | None, why: str | None) -> WeightsError:
-    return WeightsError(
-        what,
-        where=where,
-        why="\n".join(filter(None, (why, _GOES_ON))),
-        hint="Repeat the command for the newest checkpoint, keep more of them (checkpoint.keep), or end the run first: "
-        f"npu-rl runs stop {shlex.quote(str(record.folder))}",
-    )
+        if isinstance(error, WeightsError):
+            what, where, why = error.what, error.where, error.why
+        else:
+            what, why = f"A file of a checkpoint of run {record.name} is gone", None
+            where = str(error.filename or record.checkpoints)
+        raise WeightsError(
+            what,
+            where=where,
+            why="\n".join(filter(None, (why, _GOES_ON))),
+            hint="Repeat the command for the newest checkpoint, keep more of them (checkpoint.keep), or end the run "
+            f"first: npu-rl runs stop {shlex.quote(str(record.folder))}",
+        ) from error
 
 
 def run_checkpoint(record: RunRecord, step: int | None, model: Path | None = None) -> RunCheckpoint:
