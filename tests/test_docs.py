@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections.abc import Iterator
@@ -212,6 +213,14 @@ def test_every_file_that_is_named_is_there(page: Path) -> None:
     for name in [*quoted, *re.findall(r"\btests/[\w/]+\.py\b", text)]:
         places = (ROOT / name, ROOT / "npu_rl" / name)
         assert any(map(Path.exists, places)) or name in GENERATED, f"{page.name}: {name}"
+
+
+def test_the_pages_stay_few() -> None:
+    generated = {"commands.md", "environment.md", "faults.md", "troubleshooting.md"}
+    pages = [page for page in (ROOT / "docs").glob("*.md") if page.name not in generated]
+    lines = [line for page in pages for line in page.read_text(encoding="utf-8").splitlines()]
+    assert len(pages) <= 22
+    assert sum(max(1, math.ceil(len(line) / 160)) for line in lines) <= 3600
 
 
 def test_the_patches_of_the_flagship_are_counted() -> None:
