@@ -63,7 +63,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, **_: objec
 def _targets(page: Path) -> list[Path]:
     prose = _FENCED.sub("", page.read_text(encoding="utf-8"))
     found = [Path(os.path.normpath(page.parent / link[1])) for link in _LINK.finditer(prose)]
-    return [target for target in found if target.exists()]
+    return [target for target in found if target.is_file()]
 
 
 def _file(target: Path, config: MkDocsConfig) -> File:
