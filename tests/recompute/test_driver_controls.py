@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.common.python_roots import INJECTED, REHEARSAL
+from npu_rl.common.python_roots import INJECTED, REHEARSAL, TENSORS
 from npu_rl.rehearsal.patch_hooks import read_usage
 from npu_rl.rehearsal.training_checks.recomputed_steps import read_recomputed_steps
 from tests.support import byte_code
@@ -114,7 +114,7 @@ CASES: dict[str, Edit] = {
 
 
 def fitted(folder: Path, code_tree: Path, cases: Mapping[str, Edit]) -> tuple[dict[str, str], Path]:
-    path = os.pathsep.join(map(str, [INJECTED, REHEARSAL, code_tree]))
+    path = os.pathsep.join(map(str, [INJECTED, REHEARSAL, TENSORS, code_tree]))
     env = {**os.environ, **byte_code(), "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     made, usage = folder / "made", folder / "usage"
     usage.mkdir()

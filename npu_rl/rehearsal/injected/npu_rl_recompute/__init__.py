@@ -7,9 +7,17 @@ compared, and what was not and why, is counted there, too, for npu_rl/rehearsal/
 
 from __future__ import annotations
 
+import importlib.util
+
 
 def install() -> None:
-    """Register the hooks of all parts; nothing large is imported."""
-    from . import driver_hooks
+    """Register the hooks of all parts; nothing large is imported.
+
+    A witness of a fault has batches of its own kind, and not `npu_rl_tensors`, which only a run has on its path.
+    """
+    if importlib.util.find_spec("npu_rl_tensors") is None:
+        return
+    from . import driver_hooks, reference_weights
 
     driver_hooks.install()
+    reference_weights.install()

@@ -22,7 +22,7 @@ _CPU = (
         "verl_patches",
         "seed",
     ),
-    *("fault", "update_probabilities", "hold", "full_metrics"),
+    *("fault", "update_probabilities", "hold", "full_metrics", "float_log_probs"),
 )
 
 
