@@ -98,8 +98,8 @@ CASES: dict[str, Edit] = {
     ),
     "rewards of tokens, step 1: its sign is exchanged": (
         *FIT,
-        '= batch.batch["token_level_scores"]',
-        '= -batch.batch["token_level_scores"]',
+        'batch.batch["token_level_rewards"] = ',
+        'batch.batch["token_level_rewards"] = -',
     ),
     "positions of log-probabilities, step 1: log-probabilities are one position late": followed(
         FIT,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib
 import math
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,17 +17,16 @@ pytestmark = pytest.mark.rehearsal
 
 
 @pytest.fixture
-def recompute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[SimpleNamespace]:
+def recompute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
     """The modules of the recomputation, which write to `tmp_path`."""
     monkeypatch.syspath_prepend(str(REHEARSAL))
     monkeypatch.setenv("NPU_RL_USAGE", str(tmp_path))
+    monkeypatch.setattr(importlib.import_module("npu_rl_standins.used"), "_owner", 0)  # begins a new file
     names = ("difference", "group_advantages", "response_masks", "rewards", "batch_rows", "log_prob_checks")
-    yield SimpleNamespace(
+    return SimpleNamespace(
         StepBatch=importlib.import_module("npu_rl_recompute.step_batch").StepBatch,
         **{name: importlib.import_module(f"npu_rl_recompute.{name}") for name in names},
     )
-    for name in [name for name in sys.modules if name.startswith(("npu_rl_recompute", "npu_rl_standins"))]:
-        del sys.modules[name]
 
 
 def upstream(scores: Any, groups: list[int], *, by_deviation: bool) -> Any:

@@ -1,14 +1,20 @@
-"""Workspaces from manifests of their own, in which one fault is: a patch is missing, or the weight sync is wrong."""
+"""Workspaces from manifests of their own with one fault: a patch is missing, the weight sync or a formula is wrong."""
 
 from __future__ import annotations
 
+import difflib
 import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import yaml
+
 from npu_rl.common.bundled import data_root
 from tests.support import run_cli
+
+Edit = tuple[str, str, str]
+"""File of the tree, its text, and the text in its place."""
 
 
 def workspace_without(folder: Path, manifest: str, dropped: str, env: dict[str, str]) -> Path:
@@ -31,6 +37,35 @@ def workspace_with_fault(folder: Path, manifest: str, fault: str, env: dict[str,
     assert text.count("\nenv:\n") == 1
     own.write_text(text.replace("\nenv:\n", f'\nenv:\n  NPU_RL_SYNC_FAULT: "{fault}"\n'))
     return _set_up(folder, own, env)
+
+
+def workspace_with_edit(
+    folder: Path, manifest: str, component: str, code: Path, edit: Edit, env: dict[str, str]
+) -> Path:
+    """Do the same with a manifest that extends it by one patch: a mistake in the tree's code.
+
+    Args:
+        code: The code of a workspace of the manifest.
+    """
+    file, before, after = edit
+    text = (code / file).read_text()
+    assert text.count(before) == 1, (file, before)
+    lines = (text.splitlines(keepends=True), text.replace(before, after).splitlines(keepends=True))
+    diff = "".join(difflib.unified_diff(*lines, f"a/{file}", f"b/{file}"))
+    patchset = folder / "mistakes"
+    patchset.mkdir()
+    (patchset / "series").write_text("0001-mistake.patch\n")
+    (patchset / "0001-mistake.patch").write_text(
+        f"Subject: [PATCH] Mistake\n---\ndiff --git a/{file} b/{file}\n{diff}"
+    )
+    shipped = yaml.safe_load((data_root() / "manifests" / f"{manifest}.yaml").read_text())
+    patches = [*shipped["components"][component].get("patches", []), {"path": "./mistakes"}]
+    own = {
+        **{key: shipped[key] for key in ("schema", "title", "device")},
+        **{"name": "mistaken", "extends": manifest, "components": {component: {"patches": patches}}},
+    }
+    (folder / "mistaken.yaml").write_text(yaml.safe_dump(own))
+    return _set_up(folder, folder / "mistaken.yaml", env)
 
 
 def _set_up(folder: Path, own: Path, env: dict[str, str]) -> Path:

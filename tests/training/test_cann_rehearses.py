@@ -64,6 +64,7 @@ def test_its_own_workers_train(rehearsed: Rehearsed) -> None:
     assert saved == {f"global_step_{step}" for step in (SAVED, STEPS)}
     assert train["resumed"]["steps"] == [SAVED + 1, SAVED + 2]
     assert train["weight_syncs"]["tensors"] == 53 and not train["weight_syncs"]["faults"]
+    assert train["recomputed"]["comparisons"]["advantages"] >= STEPS and not train["recomputed"]["unfired"]
     report = json.loads((run / "rehearsal.json").read_text())
     ran = {patch["name"]: patch["runs"] for patch in report["patches"]}
     assert (

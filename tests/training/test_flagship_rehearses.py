@@ -36,6 +36,7 @@ def test_it_trains_with_its_own_settings(workspace: Path, env: dict[str, str]) -
     # MindSpeed's own operators ran, and the weights came through verl's converter for Megatron.
     assert used["torch_npu.npu_fusion_attention"] > 0  # type: ignore[operator]
     assert used["mindspeed.npu_gmm"] > 0  # type: ignore[operator]
+    assert report["train"]["recomputed"]["comparisons"]["advantages"] >= 9  # type: ignore[index,call-overload]
     syncs = report["train"]["weight_syncs"]  # steps 1 to 7 and 6 to 9, and validations at 6, 6 and 9
     assert syncs["tensors"] == 53 and syncs["syncs"] >= 14 and not syncs["unknown"] + syncs["faults"]  # type: ignore[index]
     assert used["rollout.weights_filled"] >= 16  # a second time, with changed weights, in each attempt

@@ -44,6 +44,7 @@ def test_it_trains_with_its_own_settings(
     if recipe == GRPO:  # DAPO's trainer does not compare rollout and actor
         assert report["train"]["transfer"] < 5e-4
     assert all(report["stood_in_for"][name] > 0 for name in used)
+    assert report["train"]["recomputed"]["comparisons"]["advantages"] == 3
     runs = {patch["name"]: patch["runs"] for patch in report["patches"]}
     assert runs["0004-hf-rollout-repeats-once"] > 0
     for patch in ("0003-dapo-whole-groups", "0007-dapo-steps"):

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping
 
+import torch
+
 from .difference import Difference, report
 from .step_batch import StepBatch, Tokens
 
 GROUPS, PROMPTS, LABELS = "groups", "prompts of responses", "labels of prompts"
+KEPT = "groups kept by dynamic sampling"
 
 
 def require_groups(batch: StepBatch, responses: int) -> None:
@@ -27,6 +30,28 @@ def require_groups(batch: StepBatch, responses: int) -> None:
             mistake = "a group's responses are lost or in another group"
             row = groups.index(group)
             report(Difference(GROUPS, rows, responses, mistake=mistake, row=row, step=batch.step))
+
+
+def require_unequal(batch: StepBatch, metric: str, scores: torch.Tensor) -> None:
+    """Report a group of several responses that all have the same value of the metric (DAPO, eq. 11).
+
+    Args:
+        metric: Name of the column with it, or of the sum of rewards where no column has it.
+        scores: Sum of each row's rewards.
+    """
+    groups = list(batch.labels["uid"])
+    values: dict[Hashable, list[float]] = {}
+    for group, value in zip(groups, batch.labels.get(metric, scores.tolist()), strict=True):
+        values.setdefault(group, []).append(float(value))
+    for group, own in values.items():
+        if len(own) > 1 and len(set(own)) == 1:
+            mistake = "a group without a difference between its responses was kept"
+            row = groups.index(group)
+            report(
+                Difference(
+                    KEPT, f"{metric} {own}", "several values", mistake=mistake, row=row, step=batch.step
+                )
+            )
 
 
 def require_generated(batch: StepBatch, generated: Collection[tuple[Tokens, Tokens]]) -> None:

@@ -57,7 +57,7 @@ def _compare(reference: Any) -> None:
     weights = dict(_weights(reference))
     first = vars(reference).setdefault(_FIRST, {})
     if not first:
-        first.update({name: value.detach().clone() for name, value in weights.items()})
+        first.update({name: value.clone() for name, value in weights.items()})
         _compare_with_checkpoint(reference)
     for name, value in weights.items():
         if not torch.equal(value, first[name]):
@@ -73,7 +73,7 @@ def _weights(reference: Any) -> Iterator[tuple[str, Any]]:
     for number, chunk in enumerate(chunks if isinstance(chunks, (list, tuple)) else [chunks]):
         biases = [(name, value) for name, value in chunk.named_buffers() if name.endswith(_BIASES)]
         for name, value in [*chunk.named_parameters(), *biases]:
-            yield f"{number}.{name}", value.to_local() if hasattr(value, "to_local") else value
+            yield f"{number}.{name}", (value.to_local() if hasattr(value, "to_local") else value).detach()
 
 
 def _compare_with_checkpoint(reference: Any) -> None:

@@ -15,7 +15,6 @@ from .difference import require_equal
 from .step_batch import StepBatch, Tokens
 
 MASK, ADVANTAGES = "response mask", "advantages"
-_UPDATE = "update_actor"
 
 
 class StepCheck:
@@ -168,6 +167,9 @@ class StepCheck:
             return
         by_deviation = bool(algorithm.get("norm_adv_by_std_in_grpo", True))
         scores, groups = batch.tensors["token_level_rewards"].sum(-1), list(batch.labels["uid"])
+        if (kept := algorithm.get("filter_groups")) and kept.get("enable", False):
+            batch_rows.require_unequal(batch, str(kept.metric), scores)
+            compared(batch_rows.KEPT)
         own = group_advantages.group_advantages(scores, groups, by_deviation=by_deviation)
         values = mask.double()
 
