@@ -8,7 +8,6 @@ A fenced block stands under a comment that says what is done with it:
     <!-- file: NAME -->     the scenes that come after it find the block as a file of this name
     <!-- not run: WHY -->   nothing but its npu-rl lines, which have to be commands of the real command line
     <!-- excerpt: WHY -->   YAML that is no whole manifest or recipe
-    <!-- output of: ARGS --> JSON with the keys of what `npu-rl ARGS --json` prints
 
 In a transcript `...` stands for any lines. After a message has changed, `python -m tests.doc_pages` runs every scene
 that can be run here and writes what was printed into the pages; without NPU_RL_UPSTREAMS scenes with git sources stay.
@@ -72,7 +71,7 @@ def blocks(page: Path) -> list[Block]:
     """The fenced blocks of a page, those in lists included."""
     found, mark, lines = [], ("", ""), iter(enumerate(page.read_text(encoding="utf-8").splitlines(), 1))
     for number, line in lines:
-        if told := re.fullmatch(r"\s*<!-- (runs|file|not run|excerpt|output of): (.+) -->", line):
+        if told := re.fullmatch(r"\s*<!-- (runs|file|not run|excerpt): (.+) -->", line):
             mark = (told[1], told[2])
         elif fence := re.fullmatch(r"( *)```(\w*)", line):
             text = []
