@@ -3,7 +3,7 @@
 steps=N    print N steps' metrics          forever    then wait for a signal
 deaf       the driver ends by no signal     worker     start one that ends by SIGTERM
 stubborn   start one that ignores SIGTERM   daemon     start one in a session of its own
-raise, full, odd  end by an exception, of a full disk, without one
+raise, odd  end by an exception, without one
 tells=PID  with forever: send SIGTERM there once interrupted
 gate       wait for the file FOLDER/go before the first step
 no-ray=N   the first N starts end as one of Ray that failed; ray-then  the next fails after Ray is up
@@ -15,7 +15,6 @@ writes FOLDER/heard.pid.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import signal
@@ -121,8 +120,6 @@ def main() -> None:
     if "odd" in options:
         print("vendor: no luck today")
         sys.exit(3)
-    if "full" in options:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     if "forever" in options:
         try:
             while True:

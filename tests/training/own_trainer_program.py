@@ -1,14 +1,14 @@
 """A trainer whose keys are its own: `own_trainer_program.py FOLDER [option ...] KEY=VALUE ...`
 
 It writes lines and checkpoints as MindSpeed-RL and Megatron do, and goes on from one unless it is to finetune.
-nan=N: the score of iteration N is not finite. wait=N: wait for a signal after iteration N.
+nan=N: the score of iteration N is not finite. die=N: end by SIGKILL after iteration N, as for want of memory.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ def flat(config: dict[str, Any], prefix: str) -> dict[str, str]:
 
 
 def main() -> None:
-    place, words = Path(sys.argv[1]), sys.argv[2:]
+    words = sys.argv[2:]
     given = dict(word.lstrip("+").split("=", 1) for word in words if "=" in word and not word.startswith("-"))
     if "--config" in words:
         given |= flat(yaml.safe_load(Path(words[words.index("--config") + 1]).read_text()), "")
@@ -45,9 +45,8 @@ def main() -> None:
         if iteration % every == 0:
             (save / f"iter_{iteration:07d}").mkdir()
             (save / LATEST).write_text(str(iteration))
-        if given.get("wait") == str(iteration):
-            (place / "waits.pid").write_text(str(os.getpid()))
-            time.sleep(600)
+        if given.get("die") == str(iteration):
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 main()

@@ -16,7 +16,6 @@ from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.training.monitor.screen import PlainScreen
 from npu_rl.training.record.free_name import with_free_name
 from npu_rl.training.record.run_record import RunRecord
-from npu_rl.training.run.begin_run import begin_run
 from npu_rl.training.run.prepare import Prepared
 from npu_rl.training.run.train import train
 from tests.code_trees import lay
@@ -80,18 +79,6 @@ def test_the_second_gets_the_next_name_and_says_so(folder: Path) -> None:
         (attempt,) = RunRecord.load(folder / "runs", name).attempts
         assert attempt.outcome == "done"
         assert f"name: {name}" in (attempt.folder / "recipe.yaml").read_text()
-
-
-def test_on_devices_the_second_is_refused(folder: Path) -> None:
-    first, second = chosen(folder, "device=npu"), chosen(folder, "device=npu")
-    screen = PlainScreen(io.StringIO())
-    begun = begin_run(first, screen)
-    with begun.record.claim:  # before its first attempt
-        assert RunRecord.load(folder / "runs", "own").is_locked
-        with pytest.raises(NpuRlError, match="Run own is still running") as caught:
-            begin_run(second, screen)
-    assert "A second run would use the same devices." in str(caught.value)
-    assert begin_run(second, screen).record.name == "own-2"
 
 
 def test_a_claim_ends_with_the_first_attempt(tmp_path: Path) -> None:

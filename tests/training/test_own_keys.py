@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import threading
 from pathlib import Path
 
 import pytest
@@ -19,7 +17,6 @@ from npu_rl.training.run.train import RunFailed, RunStopped
 from tests.code_trees import lay
 from tests.own_trainer import TREE, write_recipe
 from tests.training.fake_run import FakeRun
-from tests.training.processes import wait_for
 
 PROGRAM = Path(__file__).with_name("own_trainer_program.py")
 
@@ -39,19 +36,6 @@ def command(fake: FakeRun, attempt: int) -> list[str]:
     return list(json.loads(file.read_text())["command"])
 
 
-def kill_when_it_waits(fake: FakeRun) -> threading.Thread:
-    """Kill the trainer as the system does for want of memory, once it has done its iteration."""
-
-    def kill() -> None:
-        note = fake.place / "waits.pid"
-        wait_for(lambda: note.exists() and note.read_text(), "the iteration")
-        os.kill(int(note.read_text()), signal.SIGKILL)
-
-    thread = threading.Thread(target=kill)
-    thread.start()
-    return thread
-
-
 def test_its_lines_are_recorded_and_shown(fake: FakeRun) -> None:
     run, shown = fake.train([], steps=4)
     assert run.to_json()["curve"] == [[1, 0.1], [2, 0.2], [3, 0.3], [4, 0.4]]
@@ -65,10 +49,8 @@ def test_its_lines_are_recorded_and_shown(fake: FakeRun) -> None:
 
 @pytest.mark.second
 def test_a_run_that_was_killed_goes_on_from_its_checkpoint(fake: FakeRun) -> None:
-    killer = kill_when_it_waits(fake)
     with pytest.raises(RunFailed, match=r"signal 9|137"):
-        fake.train(["wait=3"], steps=6)
-    killer.join()
+        fake.train(["die=3"], steps=6)
     prepared = fake.prepared([], steps=6)
     record = begin_run.resumed_record(prepared, fake.runs, {}, print)
     assert record.latest_checkpoint == 2

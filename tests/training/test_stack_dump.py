@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,9 +19,7 @@ from npu_rl.common.python_roots import INJECTED
 from npu_rl.training.monitor.hang_alarm import report_of
 from npu_rl.training.record.attempt import Attempt
 from npu_rl.training.run.hang_stacks import StackCollector
-from npu_rl.training.run.train import RunFailed
-from tests.training.fake_run import FakeRun
-from tests.training.processes import environment, lives, new_id, pid_of, wait_for
+from tests.training.processes import environment, lives, new_id, wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a run's processes are found through /proc")
 
@@ -117,29 +114,6 @@ def test_another_runs_processes_are_not_asked(ranks: Ranks, tmp_path: Path) -> N
     ranks.start(LOOPS)
     other = Ranks(tmp_path)
     assert other.dump() == []
-
-
-@pytest.mark.second
-def test_a_run_that_hangs_raises_one_alarm_with_the_stacks_of_its_processes(tmp_path: Path) -> None:
-    fake = FakeRun(tmp_path)
-    attempt = tmp_path / "runs" / "demo" / "attempts" / "1"
-
-    def end_after_the_alarm() -> None:
-        wait_for((attempt / "alarms.jsonl").exists, "the alarm", 60)
-        os.kill(pid_of(fake.place, "driver"), signal.SIGKILL)
-
-    ender = threading.Thread(target=end_after_the_alarm)
-    ender.start()
-    with pytest.raises(RunFailed, match="signal 9"):
-        fake.train(["steps=5", "worker", "forever"], ["watch.phase_timeout=0.5"], steps=9)
-    ender.join()
-    (alarm,) = map(json.loads, (attempt / "alarms.jsonl").read_text().splitlines())
-    assert (alarm["kind"], alarm["step"], alarm["count"]) == ("no-progress", 5, 1)
-    assert alarm["message"].startswith("step 6 takes 0:0")
-    assert "fake_trainer.py:" in alarm["cause"] and "watch.phase_timeout" in alarm["hint"]
-    report = Path(alarm["place"])
-    assert report == attempt / "stacks" / "1.txt" and " in be\n" in report.read_text()
-    assert report.stat().st_mode & 0o777 == 0o600
 
 
 def test_secrets_in_a_processs_command_line_are_masked(tmp_path: Path) -> None:

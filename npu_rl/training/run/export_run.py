@@ -11,9 +11,8 @@ from typing import Any
 
 from npu_rl.common.bounded import read_json
 from npu_rl.common.disk import alive, disk_errors, remove_tree, sync_folder, write_atomically
-from npu_rl.common.errors import NpuRlError, UsageError, WeightsError
+from npu_rl.common.errors import UsageError, WeightsError
 from npu_rl.training.record.recorded_run import recorded_run
-from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.record.saved_checkpoints.run_checkpoint import RunCheckpoint
 from npu_rl.weights.checkpoints.audit_weights import AuditOptions, audit_weights
 from npu_rl.weights.checkpoints.convert_weights import ConvertOptions, convert_weights
@@ -104,21 +103,11 @@ def _require_new(options: ExportOptions) -> None:
         )
 
 
-def lock_digest(record: RunRecord) -> str | None:
-    """Return the digest of the lock in a run's record; None without one. Raises NpuRlError if it is damaged."""
-    lock = record.folder / "lock.json"
-    try:
-        return str(read_json(lock)["digest"]) if lock.is_file() else None
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        what = "The lock in the run's record can't be read"
-        hint = "Restore it, or move it away: the export then names no lock."
-        raise NpuRlError(what, where=str(lock), why=str(error), hint=hint) from error
-
-
 def _origin(options: ExportOptions) -> dict[str, Any]:
     """Return the facts that identify the origin of the weights."""
     record = options.checkpoint.record
-    ran = recorded_run(record.folder.parent, record.name).recipe_of_step(options.checkpoint.step)
+    run = recorded_run(record.folder.parent, record.name)
+    ran = run.recipe_of_step(options.checkpoint.step)
     return {
         **made_by(),
         "command": options.command,
@@ -130,7 +119,7 @@ def _origin(options: ExportOptions) -> dict[str, Any]:
         "recipe_digest": ran.digest,
         "overrides": list(ran.overrides),
         "manifest": record.facts.get("manifest"),
-        "lock": lock_digest(record),
+        "lock": run.lock.get("digest"),
         "tree": record.facts.get("tree"),
         "commit": record.facts.get("commit"),
         "proven": record.unproven is None,
