@@ -103,21 +103,4 @@ def hang(
     finally:
         timer.cancel()
     attempt = record.folder / "attempts" / "1"
-    return Hung(
-        screen.alarms,
-        time.monotonic() - began,
-        error,
-        attempt,
-    )
-
-
-def main() -> None:
-    """`python -m tests.training.hang_run FOLDER KIND`."""
-    hung = hang(Path(sys.argv[1]), sys.argv[2])
-    print(hung.seconds, hung.error)
-    for _, alarm in hung.alarms:
-        print(alarm)
-
-
-if __name__ == "__main__":
-    main()
+    return Hung(screen.alarms, time.monotonic() - began, error, attempt)

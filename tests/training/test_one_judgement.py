@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from npu_rl.cli.app import app
 from npu_rl.common.yaml_documents.finding import Severity
 from npu_rl.recipes.judgement.judge import AssembledTree, judge
 from npu_rl.recipes.judgement.refused_recipe import RefusedRecipe
@@ -20,6 +18,7 @@ from npu_rl.training.run import prepare as prepare_module
 from npu_rl.training.run.prepare import prepare
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from npu_rl.workspace.verification.verify import Report, verify
+from tests.in_process import run_here
 from tests.support import clean_env
 
 pytestmark = pytest.mark.pypi
@@ -58,21 +57,14 @@ def verified(quickstart_workspace: Path) -> Report:
 def told(
     quickstart_workspace: Path, verified: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Told:
+    """The findings of a command and its exit code."""
     monkeypatch.setattr(prepare_module, "verify", lambda *_, **__: verified)
-    return teller(quickstart_workspace, tmp_path, monkeypatch)
-
-
-def teller(workspace: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Told:
-    """The findings of a command, run in this process: a thousand starts of Python would take minutes."""
-    for name, value in {**clean_env(folder), "NPU_RL_RUNS": str(folder / "runs")}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.chdir(folder)
+    env = {**clean_env(tmp_path), "NPU_RL_RUNS": str(tmp_path / "runs")}
 
     def run(*words: str) -> tuple[list[dict[str, Any]], int]:
-        done = CliRunner().invoke(app, [*words, "--workspace", str(workspace), "--json"])
-        assert done.stdout, (words, done.exception, done.stderr)
-        found: list[dict[str, Any]] = json.loads(done.stdout)["findings"]
-        return found, done.exit_code
+        done = run_here([*words, "--workspace", quickstart_workspace, "--json"], env, tmp_path)
+        assert done.stdout, (words, done.stderr)
+        return json.loads(done.stdout)["findings"], done.returncode
 
     return run
 
