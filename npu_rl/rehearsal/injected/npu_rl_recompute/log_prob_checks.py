@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -42,15 +43,20 @@ def _mean(own: torch.Tensor, other: torch.Tensor, mask: torch.Tensor) -> float:
     return float((own - other).abs()[mask].mean()) if bool(mask.any()) else 0.0
 
 
-def require_own_reference(batch: StepBatch, *, has_trained: bool) -> None:
-    """Report a reference whose log-probabilities all are the actor's, though an update has changed the actor."""
+def require_own_reference(batch: StepBatch, rates: Sequence[float | None]) -> None:
+    """Report a reference whose log-probabilities all are the actor's, though an update has changed the actor.
+
+    Args:
+        rates: Learning rates of the updates before this step, as the trainer reports them.
+    """
     actor, reference = batch.tensors.get("old_log_probs"), batch.tensors.get("ref_log_prob")
     if reference is None:
         return
-    if actor is None:
-        not_recomputed(REFERENCE, "the trainer does not have the actor's before the update")
+    if actor is None or None in rates:
+        missing = "the actor's before the update" if actor is None else "the rate of an update"
+        not_recomputed(REFERENCE, f"the trainer does not have {missing}")
         return
-    if not has_trained:
+    if not any(rates):
         return
     mask = batch.tensors["response_mask"].bool()
     if torch.equal(actor[mask], reference[mask]):
@@ -59,9 +65,7 @@ def require_own_reference(batch: StepBatch, *, has_trained: bool) -> None:
     compared(REFERENCE)
 
 
-def rate(result: Any) -> float:
-    """Return the learning rate of an update from its metrics; 0 if they don't have it."""
-    metrics = getattr(result, "meta_info", {}).get("metrics", {})
-    found = metrics.get("actor/lr", 0.0)
-    values = found if isinstance(found, (list, tuple)) else [found]
-    return max((float(value) for value in values), default=0.0)
+def rate(result: Any) -> float | None:
+    """Return the learning rate of an update from its metrics, or None if they don't have it."""
+    found = getattr(result, "meta_info", {}).get("metrics", {}).get("actor/lr")
+    return max(found) if isinstance(found, (list, tuple)) else found

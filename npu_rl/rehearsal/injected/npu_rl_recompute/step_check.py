@@ -33,7 +33,7 @@ class StepCheck:
         self._columns: set[str] = set()
         self._generated: set[tuple[Tokens, Tokens]] = set()
         self._checked: StepBatch | None = None
-        self._has_trained = False
+        self._rates: list[float | None] = []
 
     def read(self, row: Mapping[str, Any]) -> None:
         """Keep the right answer of a prompt, and the names of columns, from a row of the data."""
@@ -101,8 +101,8 @@ class StepCheck:
     def _after_update(self, result: Any) -> None:
         """Check what shows only in a step whose update passed the worker's checks."""
         if self._checked is not None:
-            log_prob_checks.require_own_reference(self._checked, has_trained=self._has_trained)
-        self._has_trained = self._has_trained or log_prob_checks.rate(result) > 0
+            log_prob_checks.require_own_reference(self._checked, self._rates)
+        self._rates.append(log_prob_checks.rate(result))
         self._checked = None
         self._generated.clear()
         self.late = 0
