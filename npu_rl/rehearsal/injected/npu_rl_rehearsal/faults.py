@@ -57,12 +57,16 @@ def missing_name(problem: BaseException, code: Path) -> str | None:
 
 
 def package_of_file(problem: BaseException, code: Path, where: str | None) -> str | None:
-    """Return a package that is not installed and that the failing file imports, which has gone on without it.
+    """Return a missing package that the failing file imports, if the error is one of going on without it.
 
-    Megatron-core 0.14 decorates with triton.jit where triton is None (fused_indices_converter.py:21@6a6cd47); verl
-    raises ValueError where vLLM has no version (third_party/vllm/__init__.py@v0.5.0).
+    These are a name that the import would have bound, an attribute or a call of None, and a ValueError with the
+    package's name. Megatron-core 0.14 decorates with triton.jit where triton is None
+    (fused_indices_converter.py:21@6a6cd47); verl raises ValueError where vLLM has no version
+    (third_party/vllm/__init__.py@v0.5.0).
     """
-    if where is None or isinstance(problem, ImportError | SyntaxError):
+    text = str(problem).lower()
+    of_none = isinstance(problem, AttributeError | TypeError) and "'nonetype'" in text
+    if where is None or not (of_none or isinstance(problem, NameError | ValueError)):
         return None
     for node in ast.walk(ast.parse((code / where.rpartition(":")[0]).read_bytes())):
         if isinstance(node, ast.Import):
@@ -75,6 +79,8 @@ def package_of_file(problem: BaseException, code: Path, where: str | None) -> st
         if isinstance(problem, NameError) and problem.name not in bound:
             continue
         for name in names:
+            if isinstance(problem, ValueError) and name.lower() not in text:
+                continue
             if name not in sys.modules and importlib.util.find_spec(name) is None:
                 return name
     return None
