@@ -17,7 +17,7 @@ def install() -> None:
     """
     if importlib.util.find_spec("npu_rl_tensors") is None:
         return
-    from . import driver_hooks, reference_weights, sampled_rows
+    from . import driver_hooks, loss_hooks, reference_weights, sampled_rows
 
-    for part in (driver_hooks, reference_weights, sampled_rows):
+    for part in (driver_hooks, loss_hooks, reference_weights, sampled_rows):
         part.install()
