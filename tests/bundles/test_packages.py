@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
-import tarfile
-import zipfile
 from pathlib import Path
 from sysconfig import get_platform
 
@@ -17,33 +14,16 @@ from npu_rl.stack.bundles import bundled_packages
 from npu_rl.stack.bundles.bundled_packages import add_program, download_packages
 from npu_rl.stack.pylocks.pylock_file import LockedFile, LockedPackage, Pylock
 from npu_rl.stack.pylocks.pylock_targets import Target
+from tests.installation import made_packages
 
 OTHER = Target("3.10", "aarch64", "2.34")
 VERSION = npu_rl.__version__
-PYPROJECT = "[build-system]\nrequires = []\nbuild-backend = 'backend'\nbackend-path = ['.']\n"
-BACKEND = """
-import pathlib
-def build_wheel(folder, *_):
-    name = "made_source-1-{tag}.whl"
-    (pathlib.Path(folder) / name).write_bytes(pathlib.Path(__file__).with_name("wheel").read_bytes())
-    return name
-"""
 
 
 def wheel(folder: Path, name: str, version: str = "1", tag: str = "py3-none-any", *requires: str) -> Path:
-    lines = [f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nProvides-Extra: uv\n"]
-    lines += [f"Requires-Dist: {line}\n" for line in requires]
-    files = {
-        f"{name}/__init__.py": "",
-        f"{name}-{version}.dist-info/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n",
-        f"{name}-{version}.dist-info/METADATA": "".join(lines),
-    }
-    path = folder / f"{name}-{version}-{tag}.whl"
-    with zipfile.ZipFile(path, "w") as archive:
-        record = f"{name}-{version}.dist-info/RECORD"
-        for place, text in {**files, record: "".join(f"{one},,\n" for one in (*files, record))}.items():
-            archive.writestr(place, text)
-    return path
+    file, data = made_packages.wheel(name, version, requires=requires, tag=tag)
+    (folder / file).write_bytes(data)
+    return folder / file
 
 
 @pytest.fixture
@@ -114,20 +94,10 @@ def locked(links: Path, *files: str) -> LockedPackage:
 
 
 def source(links: Path, tag: str = "py3-none-any") -> LockedPackage:
-    """A package without a wheel, whose own backend makes one: setuptools is not in every environment."""
-    made = wheel(links, "made_source", "1", tag)
-    files = {"pyproject.toml": PYPROJECT.encode(), "backend.py": BACKEND.format(tag=tag).encode()}
-    files |= {
-        "wheel": made.read_bytes(),
-        "PKG-INFO": b"Metadata-Version: 2.1\nName: made-source\nVersion: 1\n",
-    }
-    made.unlink()
-    with tarfile.open(links / "made_source-1.tar.gz", "w:gz") as tar:
-        for name, content in files.items():
-            info = tarfile.TarInfo(f"made_source-1/{name}")
-            info.size = len(content)
-            tar.addfile(info, io.BytesIO(content))
-    return locked(links, "made_source-1.tar.gz")
+    """A package without a wheel."""
+    file, data = made_packages.sdist("made-source", "1", made_packages.backend("made-source", "1", tag=tag))
+    (links / file).write_bytes(data)
+    return locked(links, file)
 
 
 @pytest.mark.second

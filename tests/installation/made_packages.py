@@ -44,6 +44,7 @@ def wheel(
     info = f"{stem}.dist-info"
     contents = dict(files if files is not None else {f"{module}/__init__.py": f"VERSION = {version!r}\n"})
     lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
+    lines += ["Provides-Extra: uv"] if any("extra ==" in one for one in requires) else []
     contents[f"{info}/METADATA"] = "\n".join([*lines, *(f"Requires-Dist: {one}" for one in requires)]) + "\n"
     contents[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: made\nRoot-Is-Purelib: true\nTag: {tag}\n"
     record = "".join(
@@ -72,6 +73,15 @@ def sdist(name: str, version: str, backend: str) -> tuple[str, bytes]:
             member.size = len(text.encode())
             archive.addfile(member, io.BytesIO(text.encode()))
     return f"{stem}.tar.gz", data.getvalue()
+
+
+def backend(
+    name: str, version: str, files: Mapping[str, str] | None = None, tag: str = "py3-none-any"
+) -> str:
+    """The text of a module whose `build_wheel` writes a wheel: setuptools is not in every environment."""
+    file, data = wheel(name, version, files, tag=tag)
+    head = "import pathlib\n\ndef build_wheel(folder, settings=None, metadata=None):\n"
+    return f"{head}    (pathlib.Path(folder) / {file!r}).write_bytes({data!r})\n    return {file!r}\n"
 
 
 def _digest(text: str) -> str:

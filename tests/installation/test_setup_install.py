@@ -10,23 +10,11 @@ import sys
 import pytest
 
 from npu_rl.stack.installation.unfinished import unfinished_packages
-from tests.installation.made_packages import Stack, sdist, wheel
+from tests.installation.made_packages import Stack, backend, sdist, wheel
 from tests.support import Repo, clean_env, ok, run_cli
 from tests.training.processes import wait_for
 
-BUILT = """\
-import pathlib, zipfile
-
-def build_wheel(folder, settings=None, metadata=None):
-    name = "built-1.0-py3-none-any.whl"
-    with zipfile.ZipFile(pathlib.Path(folder) / name, "w") as archive:
-        info, wheel = "built-1.0.dist-info", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"
-        archive.writestr("built.py", "")
-        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\\nName: built\\nVersion: 1.0\\n")
-        archive.writestr(f"{info}/WHEEL", wheel)
-        archive.writestr(f"{info}/RECORD", "")
-    return name
-"""
+BUILT = backend("built", "1.0", {"built.py": ""})
 # A build that begins, and ends once a file is there.
 WAITING = """\
 import time
@@ -61,7 +49,7 @@ def test_a_new_environment_is_the_chosen_one(stack: Stack) -> None:
     place = stack.folder / "new env"
     words = ["setup", "-m", stack.manifest, "-w", stack.folder / "w", "--install", "--venv", place]
     planned = json.loads(ok(run_cli([*words, "--dry-run", "--json"], env)).stdout)
-    assert planned["packages"]["installed"] == {"one": "2.0", "two": "1.0"} and not place.exists()
+    assert planned["installed"] == {"one": "2.0", "two": "1.0"} and not place.exists()
     done = ok(run_cli(words, env))
     assert f"Your commands in this workspace use {place}/bin/python" in done.stderr
     assert f"2 packages installed into {place}/bin/python." in done.stdout

@@ -192,11 +192,6 @@ def test_a_truncated_lock(end: int) -> None:
     assert "not valid JSON" in refusal(dump(sample())[:end])
 
 
-def test_edited_by_hand() -> None:
-    message = refusal(dump(sample()).replace("Ein Titel", "Mein Titel"))
-    assert "edited by hand or damaged" in message and "npu-rl lock" in message
-
-
 @pytest.mark.parametrize(
     ("text", "says"),
     [
