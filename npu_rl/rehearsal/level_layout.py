@@ -102,8 +102,12 @@ def _train_tiny_model(
 ) -> list[LayoutResult]:
     """Train the tiny model. Appends the replaced names to `stood_in`."""
     left_out, mindspeed = list[LayoutResult](), _has_mindspeed(layout, child)
-    if layout.megatron and not mindspeed:
-        layout, left_out = _supported_by_local_layers(layout)
+    if layout.train.context > 1:
+        left_out.append(NotRehearsed("tiny model: context parallelism", "its sequences are not packed"))
+    if layout.megatron and not mindspeed and _mixes_up_ranks(layout):
+        why = "Megatron-core's local expert layers mix up their ranks at this combination of sizes"
+        left_out.append(NotRehearsed("tiny model: experts", why))
+        layout = replace(layout, model=replace(layout.model, experts=0))
     world, sizes = tiny_sizes(layout)
     job = {
         "strategy": layout.strategy,
@@ -129,20 +133,10 @@ def _train_tiny_model(
     return [*judge_model(name, lines, world, expected), *left_out]
 
 
-def _supported_by_local_layers(layout: Parallelism) -> tuple[Parallelism, list[LayoutResult]]:
-    """Return the layout without parts that need MindSpeed or Transformer Engine instead of local layers."""
-    left_out: list[LayoutResult] = []
+def _mixes_up_ranks(layout: Parallelism) -> bool:
+    """Return whether RowParallelLinear of 0.12.1 sums an expert's output over tensor ranks that experts have not."""
     train = layout.train
-    if train.context > 1:
-        why = "Megatron-core's local attention has no context parallelism, and MindSpeed is not in the tree"
-        left_out.append(NotRehearsed("tiny model: context parallelism", why))
-        layout = replace(layout, train=replace(train, context=1, expert_tensor=layout.expert_tensor))
-    if layout.model.experts and train.tensor > 1 and train.expert == layout.expert_tensor == 1:
-        # RowParallelLinear of 0.12.1 sums an expert's output over the tensor ranks when the experts have none.
-        why = "Megatron-core's local expert layers mix up their ranks at this combination of sizes"
-        left_out.append(NotRehearsed("tiny model: experts", why))
-        layout = replace(layout, model=replace(layout.model, experts=0))
-    return layout, left_out
+    return layout.model.experts > 0 and train.tensor > 1 and train.expert == layout.expert_tensor == 1
 
 
 def _not_rehearsable(layout: Parallelism, device: str) -> Iterator[NotRehearsed]:
@@ -161,7 +155,10 @@ _TINY_SIZE = 2  # greatest size of each dimension of the tiny layout
 
 
 def tiny_sizes(layout: Parallelism) -> tuple[int, dict[str, int]]:
-    """Return the tiny layout's number of ranks and training sizes, with dimensions of at most 2."""
+    """Return the tiny layout's number of ranks and training sizes, with dimensions of at most 2.
+
+    It has no context parallelism, which verl has for packed sequences only (verl/models/mcore/util.py:179@796871d).
+    """
     given = layout.train
     if not layout.megatron:
         sharded = 0 < given.shard < layout.world
@@ -170,9 +167,7 @@ def tiny_sizes(layout: Parallelism) -> tuple[int, dict[str, int]]:
             shard * min(layout.world // given.shard, _TINY_SIZE) if sharded else min(layout.world, _TINY_SIZE)
         )
         return world, {"shard": shard, "sequence": 1}
-    sizes = {
-        name: min(getattr(given, name), _TINY_SIZE) for name in ("tensor", "pipeline", "context", "expert")
-    }
-    sizes["expert_tensor"] = min(layout.expert_tensor, _TINY_SIZE)
-    dense = sizes["tensor"] * sizes["pipeline"] * sizes["context"]
+    sizes = {name: min(getattr(given, name), _TINY_SIZE) for name in ("tensor", "pipeline", "expert")}
+    sizes |= {"context": 1, "expert_tensor": min(layout.expert_tensor, _TINY_SIZE)}
+    dense = sizes["tensor"] * sizes["pipeline"]
     return math.lcm(dense, sizes["expert_tensor"] * sizes["expert"] * sizes["pipeline"]), sizes

@@ -55,4 +55,5 @@ def test_group_sizes_span_the_world(
     small, reduced = tiny_sizes(layout)
     assert small <= 8
     assert wrong(replace(layout, world=small, train=TrainSizes(**reduced))) == []
+    assert reduced.pop("context") == 1  # its sequences are not packed
     assert all((size > 1) == (getattr(train, name) > 1) for name, size in reduced.items())

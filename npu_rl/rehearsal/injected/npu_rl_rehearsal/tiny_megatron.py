@@ -176,13 +176,12 @@ def _forward_backward(model: Any, config: Any, sizes: dict[str, int]) -> list[fl
     schedules: Any = importlib.import_module("megatron.core.pipeline_parallel")
     parallel: Any = importlib.import_module("megatron.core.distributed")
     config.finalize_model_grads_func = parallel.finalize_model_grads
-    length = _LENGTH // sizes["context"]
-    positions = torch.arange(length).expand(_SEQUENCES, length)
-    mask = torch.ones(1, 1, length, length, dtype=torch.bool).triu(1)
+    positions = torch.arange(_LENGTH).expand(_SEQUENCES, _LENGTH)
+    mask = torch.ones(1, 1, _LENGTH, _LENGTH, dtype=torch.bool).triu(1)
     numbers = torch.Generator().manual_seed(1)
 
     def forward(_data: Any, module: Any) -> Any:
-        tokens = torch.randint(0, _VOCABULARY, (_SEQUENCES, length), generator=numbers)
+        tokens = torch.randint(0, _VOCABULARY, (_SEQUENCES, _LENGTH), generator=numbers)
         output = module(tokens, positions, mask, labels=tokens.roll(-1, 1))
         return output, lambda loss: (loss.mean(), {"loss": loss.mean().item()})
 
@@ -192,7 +191,7 @@ def _forward_backward(model: Any, config: Any, sizes: dict[str, int]) -> list[fl
         data_iterator=iter(range(micro_batches)),
         model=[model],
         num_microbatches=micro_batches,
-        seq_length=length,
+        seq_length=_LENGTH,
         micro_batch_size=_SEQUENCES,
         forward_only=False,
     )
