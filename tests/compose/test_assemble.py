@@ -58,13 +58,6 @@ def test_two_components_take_one_path(world: World, first: Files, second: Files,
     assert f"both take {path}\n" in message and "but not a file" in message
 
 
-def test_a_component_collides_with_itself(world: World) -> None:
-    repo = world.upstream({"a/x.py": "1\n", "b/x.py": "2\n"}, name="1")
-    assert "up takes lib/x.py twice" in world.refused(
-        {"up": component(repo, take=takes(("a", "lib"), ("b/x.py", "lib/x.py")))}, ComposeError
-    )
-
-
 @pytest.mark.parametrize(
     ("path", "says"),
     [
@@ -145,14 +138,6 @@ def test_patches_to_the_assembled_tree(world: World) -> None:
         ("tree", "code", "lib/b.py"),
         ("tree", "code", "one-1.0.dist-info/INSTALLER"),
     ]
-
-
-def test_a_patch_may_take_away_all_of_a_take(world: World) -> None:
-    repo = world.upstream({"pkg/a.py": "one\n", "lib/b.py": "b\n"}, name="1")
-    world.write("x.patch", "--- a/lib/b.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-b\n")
-    entry = component(repo, take=takes(("pkg", "pkg"), ("lib", "lib")), patches=["./x.patch"])
-    made = world.compose(world.locked({"up": entry}))
-    assert code(made) == {"pkg/a.py": "one\n"}
 
 
 # -- dist-info -----------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 from npu_rl.common.errors import LockError, ManifestError, PatchError
 from npu_rl.stack.lock.lock_model import Lock, dump
 from npu_rl.stack.store import Store
-from tests.compose.test_bad_patches import CONTENT, GOOD, edit, hunk
+from tests.compose.test_bad_patches import CONTENT, GOOD, edit
 from tests.resolve.world import Composition, World, component, takes
 from tests.support import File, Files
 
@@ -60,34 +60,12 @@ def test_files_are_made_deleted_and_made_executable(world: World) -> None:
     }
 
 
-def test_a_folder_may_become_a_file_in_one_patch(world: World) -> None:
-    world.write(
-        "x.patch",
-        "--- a/pkg/sub/b.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-b\n"
-        "--- /dev/null\n+++ b/pkg/c.py\n@@ -0,0 +1 @@\n+c\n",
-    )
-    world.write("y.patch", "--- /dev/null\n+++ b/pkg/sub\n@@ -0,0 +1 @@\n+file\n")
-    made = world.compose(locked(world, "./x.patch", "./y.patch"))
-    assert (made.code["pkg/sub"], made.code["pkg/c.py"]) == (b"file\n", b"c\n")
-
-
 def test_bytes_stay_bytes(world: World) -> None:
     """CRLF lines, letters that are no UTF-8, a last line without an end."""
     entry = upstream(world, **{"pkg/dos.txt": b"one\r\ntwo\r\ncaf\xe9"})
     patch = b"--- a/pkg/dos.txt\n+++ b/pkg/dos.txt\n@@ -1,3 +1,3 @@\n one\r\n-two\r\n+zwei\r\n caf\xe9\n"
     made = patched(world, patch + b"\\ No newline at end of file\n", entry)
     assert made.code["pkg/dos.txt"] == b"one\r\nzwei\r\ncaf\xe9"
-
-
-def test_names_with_spaces_and_letters(world: World) -> None:
-    entry = upstream(world, **{"pkg/ä ö.py": "1\n"})
-    world.write(
-        "mein patch.patch",
-        'diff --git "a/pkg/\\303\\244 \\303\\266.py" "b/pkg/\\303\\244 \\303\\266.py"\n'
-        '--- "a/pkg/\\303\\244 \\303\\266.py"\n+++ "b/pkg/\\303\\244 \\303\\266.py"\n@@ -1 +1 @@\n-1\n+2\n',
-    )
-    made = world.compose(locked(world, "./mein patch.patch", entry=entry))
-    assert made.code["pkg/ä ö.py"] == b"2\n"
 
 
 def test_patches_stack(world: World) -> None:
@@ -106,13 +84,6 @@ def test_patches_stack(world: World) -> None:
     world.write("set/series", "0002-again.patch\n0001-first.patch\n")
     with pytest.raises(PatchError, match="0002-again does not apply"):
         world.lock()
-
-
-MOVED = edit(
-    "pkg/a.py",
-    hunk(2, " line 2", "-line 3", "+LINE 3", "+and more", " line 4"),
-    hunk(42, " line 42", "-line 43", "+LINE 43", " line 44", to=43),
-)
 
 
 # -- strip, directory ----------------------------------------------------------------------------------
@@ -135,13 +106,6 @@ def test_strip_and_directory(world: World, path: str, options: dict[str, object]
 
 
 # -- where the text comes from -------------------------------------------------------------------------
-
-
-def test_patches_above_the_manifest(world: World) -> None:
-    """A machine with an empty store reads them there too."""
-    world.write("../shared/x.patch", GOOD)
-    lock = locked(world, "../shared/x.patch")
-    assert b"LINE 3" in world.compose(lock).code["pkg/a.py"]
 
 
 def test_a_text_that_changed_since_the_lock(world: World) -> None:
@@ -173,23 +137,6 @@ def test_a_patch_that_is_not_there(world: World) -> None:
 def test_a_patch_too_large_to_be_one(world: World) -> None:
     with pytest.raises(PatchError, match="is too large"):
         patched(world, GOOD + "-- \n" + "x\n" * (9 * 1024 * 1024))
-
-
-def test_two_patches_of_one_name_stay_two(world: World) -> None:
-    world.write("one/0001-fix.patch", GOOD)
-    world.write("one/series", "0001-fix.patch\n")
-    world.write(
-        "two/0001-fix.patch", MOVED.replace("line 3", "LINE 3").replace("+LINE 3\n+and more", "+x\n+y")
-    )
-    world.write("two/series", "0001-fix.patch\n")
-    lock = locked(world, "./one", "./two")
-    assert names(lock) == ["0001-fix", "two/0001-fix"]
-    made = world.compose(lock)
-    assert [(h["patch"], h["hunk"]) for h in made.hunks] == [
-        ("0001-fix", 1),
-        ("two/0001-fix", 1),
-        ("two/0001-fix", 2),
-    ]
 
 
 # -- from a component ----------------------------------------------------------------------------------
@@ -234,16 +181,6 @@ def test_a_folder_of_another_component(world: World, series: str | None) -> None
     lock = both(world, files, FIXES)
     assert names(lock) == (["a", "b"] if series is None else ["b", "a"])
     assert world.compose(lock).code["pkg/a.py"].decode() == CONTENT.replace("line 3\n", "third\n", 1)
-
-
-def test_a_patch_of_a_patched_component(world: World) -> None:
-    """What counts is the other component's result, its own patches included."""
-    lines = GOOD.splitlines()
-    at = lines.index("+LINE 3") + 1
-    fix = edit("fixes/x.patch", hunk(at - 1, f" {lines[at - 2]}", "-+LINE 3", "++patched", f" {lines[at]}"))
-    world.write("fix-the-fix.patch", fix)
-    lock = both(world, {"fixes/x.patch": GOOD}, FIX, patches=["./fix-the-fix.patch"])
-    assert b"patched\n" in world.compose(lock).code["pkg/a.py"]
 
 
 @pytest.mark.parametrize(
@@ -301,31 +238,6 @@ def test_what_only_holds_patches_need_not_be_taken(world: World, path: str) -> N
     assert world.check() == alone
 
 
-def test_a_component_of_which_nothing_is_used(world: World) -> None:
-    bare = recipe(world, {"fixes/x.patch": GOOD})
-    del bare["take"]
-    assert "the component is unused" in world.refused({"recipe": bare, "up": upstream(world)}, ManifestError)
-
-
-def test_subfolders_of_a_components_patches(world: World) -> None:
-    """30 patches in subfolders are 30 patches, and what looks like one and is none is told."""
-    entry = upstream(world, **{f"pkg/{n}.txt": "old\n" for n in range(30)})
-    files: dict[str, str | File] = {
-        f"fixes/{'abc'[n % 3]}/{n // 3:02}.patch": edit(f"pkg/{n}.txt", "@@ -1 +1 @@\n-old\n+changed\n")
-        for n in range(30)
-    }
-    files["fixes/z/off.patch.txt"] = "x\n"
-    files["fixes/link.patch"] = File("a/00.patch", mode="120000")
-    entry["patches"] = [FIXES]
-    lock = world.locked({"recipe": recipe(world, files), "up": entry})
-    patches = lock.components["up"].patches
-    assert len(patches) == 30
-    assert patches[0].file == "recipe:fixes/a/00.patch" and patches[-1].file == "recipe:fixes/c/09.patch"
-    (told,) = [line for line in world.told if "not applied" in line]
-    assert "link.patch" in told and "z/off.patch.txt" in told
-    assert list(world.compose(lock).code.values()).count(b"changed\n") == 30
-
-
 # -- CRLF ------------------------------------------------------------------------------------------------
 
 
@@ -363,18 +275,6 @@ def test_a_file_with_crlf_is_patched_as_it_is(world: World) -> None:
         patched(world, patch.replace(b"\r", b"").replace(b"\n", b"\r\n"), entry, eol="lf")
 
 
-def test_advice_for_a_patch_inside_a_pinned_component_can_be_followed(world: World) -> None:
-    with pytest.raises(PatchError, match="in the middle of a line") as error:
-        both(world, {"fixes/x.patch": GOOD.rstrip("\n")}, FIXES)
-    assert error.value.where == "recipe:fixes/x.patch:7"
-    assert "fixes/x.patch is a file of recipe at its pin: to change it, copy it" in str(error.value.hint)
-    with pytest.raises(PatchError, match="listed twice") as error:
-        both(world, {"fixes/x.patch": GOOD, "fixes/series": "x.patch\nx.patch\n"}, FIXES)
-    assert "fixes is a file of recipe at its pin" in str(error.value.hint)
-    world.write("x.patch", GOOD)
-    assert names(both(world, {"fixes/x.patch": GOOD.rstrip("\n")}, "./x.patch")) == ["x"]
-
-
 # -- damaged patches of a component ----------------------------------------------------------------------
 
 
@@ -391,12 +291,6 @@ def test_a_final_newline_is_added_and_recorded(world: World) -> None:
     assert made.code["pkg/a.py"].decode() == CONTENT.replace("line 3\n", "third\n", 1)
     assert made.log().count("Repair: final-newline") == 1
     assert world.check() == lock
-
-
-def test_a_patch_that_lacks_more_than_its_newline_is_refused(world: World) -> None:
-    cut = GOOD[: GOOD.rindex("\n", 0, -1)]
-    with pytest.raises(PatchError, match="ends within hunk 1"):
-        both(world, {"fixes/x.patch": cut}, {**FIXES, "repair": "final-newline"})
 
 
 def replacing(world: World, sha256: str, **more: object) -> dict[str, Any]:

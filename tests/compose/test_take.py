@@ -40,12 +40,6 @@ def test_a_path_that_is_not_there(world: World, path: str, says: str) -> None:
     assert f"up has no path {path} at this pin" in message and says in message
 
 
-def test_a_long_folder_is_listed_in_part(world: World) -> None:
-    up = world.upstream({f"pkg/f{n:02}.py": f"{n}\n" for n in range(33)})
-    message = refused(world, component(up, take=takes(("pkg/x", "x"))))
-    assert "f19.py and 13 more" in message and "f20.py" not in message
-
-
 def test_a_file_needs_a_name(world: World) -> None:
     message = refused(world, component(plain(world), take=takes(("setup.py", "."))))
     assert "setup.py of up is a file" in message and "`to:`" in message
@@ -62,16 +56,6 @@ def test_single_files_and_spaces_and_letters(world: World) -> None:
     entry = component(up, take=takes(("a b", "neuer Ordner"), ("tools/run me.sh", "bin/läuft")))
     made = world.compose(world.locked({"up": entry}))
     assert made.modes == {"neuer Ordner/ü.py": "100644", "bin/läuft": "100755"}
-
-
-def test_a_mode_that_no_checkout_gives_back(world: World) -> None:
-    up = world.repo()
-    blob = bytes.fromhex(up.git("hash-object", "-w", "--stdin", input=b"x\n"))
-    below = up.git("hash-object", "-t", "tree", "-w", "--stdin", "--literally", input=b"100664 a.py\0" + blob)
-    root = up.git("mktree", input=f"040000 tree {below}\tpkg\n".encode())
-    up.ref("refs/heads/main", up.git("commit-tree", root, "-m", "old"))
-    message = refused(world, component(up), ComposeError)
-    assert "The code tree is not a tree that git would write" in message
 
 
 # -- the same file in two places ------------------------------------------------------------------------
@@ -112,15 +96,6 @@ def test_verify_tells_the_places_of_a_hunk_apart(world: World) -> None:
     }
 
 
-def test_folders_of_one_component_may_flow_together(world: World) -> None:
-    up = world.upstream({"pkg/sub/a.py": "one\ntwo\n", "extra/b.py": "b\n"})
-    world.write("x.patch", PATCH.replace("pkg/a.py", "pkg/sub/a.py"))
-    entry = component(up, take=takes(("pkg", "pkg"), ("extra", "pkg/sub")), patches=["./x.patch"])
-    made = world.compose(world.locked({"up": entry}))
-    assert made.code["pkg/sub/a.py"] == b"one\n2\n"
-    assert [h["file"] for h in made.hunks] == ["pkg/sub/a.py"]
-
-
 # -- whole checkouts -----------------------------------------------------------------------------------
 
 
@@ -145,13 +120,6 @@ def test_a_whole_checkout_lies_under_src_with_its_patches(world: World) -> None:
     }
     narrow = refused(world, {**entry, "checkout": "take"}, PatchError)
     assert "changes paths that the component does not take" in narrow and "setup.py" in narrow
-
-
-def test_a_checkout_may_take_nothing(world: World) -> None:
-    up = plain(world)
-    lock = world.locked({"up": component(up, checkout="full", take=[])})
-    made = world.compose(lock)
-    assert made.code == {} and made.src["up"]["setup.py"] == b"s\n"
 
 
 # -- submodules ----------------------------------------------------------------------------------------
@@ -200,16 +168,6 @@ def test_a_submodule_in_every_role(world: World, checkout: str) -> None:
         assert made.src["up"]["pkg/lib/l.py"] == b"2\n" and made.src["up"]["README"] == b"r2\n"
 
 
-def test_another_commit_of_a_submodule_is_told(world: World) -> None:
-    up, lib, oid = with_module(world)
-    newer = lib.commit({"l.py": "newer\n"})
-    lock = world.locked({"up": component(up, submodules={"pkg/lib": {"git": lib.url, "ref": newer}})})
-    assert world.told[-2] == (
-        f"up: the submodule pkg/lib is at {oid[:12]} in the repository; the manifest names {newer[:12]}"
-    )
-    assert world.compose(lock).code["pkg/lib/l.py"] == b"newer\n"
-
-
 def test_a_submodule_nobody_named(world: World) -> None:
     up, _, _ = with_module(world)
     message = refused(world, component(up))
@@ -254,24 +212,6 @@ def test_a_part_of_a_submodule(world: World, checkout: str) -> None:
     made = world.compose(lock, world.empty_store())
     assert made.code == {"deep/d.py": b"patched\n", "sub/b.py": b"merged\n", "one/l.py": b"lib\n"}
     assert world.check() == lock
-
-
-def test_nothing_but_a_part_of_a_submodule(world: World) -> None:
-    up, lib, oid = with_module(world, "third_party/lib")
-    module = {"third_party/lib": {"git": lib.url, "ref": oid}}
-    lock = world.locked(
-        {"up": component(up, take=takes(("third_party/lib/deep", "deep")), submodules=module)}, runtime=False
-    )
-    assert world.compose(lock, world.empty_store()).code == {"deep/d.py": b"d\n"}
-
-
-def test_a_part_that_a_submodule_does_not_have(world: World) -> None:
-    up, lib, oid = with_module(world)
-    module = {"pkg/lib": {"git": lib.url, "ref": oid}}
-    message = refused(world, component(up, take=takes(("pkg/lib/deeq", "deep")), submodules=module))
-    assert "up has no path pkg/lib/deeq" in message and "pkg/lib contains: deep, l.py" in message
-    message = refused(world, component(up, take=takes(("pkg/lib/deep", "deep"))))
-    assert "pkg/lib is a submodule" in message and "List pkg/lib under `submodules:`" in message
 
 
 def test_the_commit_of_a_submodule_is_proven_by_the_pin(world: World) -> None:

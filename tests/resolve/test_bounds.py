@@ -118,19 +118,6 @@ def test_what_is_broken_and_named_passes(stack: Stack) -> None:
     assert found.compared == 12  # without setuptools, whose marker does not hold on Python 3.11
 
 
-def test_set_a_of_2026(stack: Stack) -> None:
-    """numpy 1.26.4, transformers 4.57.6 and tensordict 0.11.0 locked without a word (review of today's trees, T8)."""
-    versions = ["numpy==1.26.4", "transformers==4.57.6", "tensordict==0.11.0"]
-    assert stack.errors(versions, []) == [
-        'numpy==1.26.4 breaks "numpy>=2.0.0" of verl (requirements.txt)',
-        'transformers==4.57.6 breaks "transformers>=5.5.3,!=5.6.0,<5.11" of verl (requirements.txt)',
-        'tensordict==0.11.0 breaks "tensordict>=0.8.0,<=0.10.0,!=0.9.0" of verl (requirements-npu.txt)',
-        'numpy==1.26.4 breaks "numpy>=2.0.0" of verl (setup.py)',
-        'transformers==4.57.6 breaks "transformers==5.5.4" of ascend (requirements.txt)',
-        'numpy==1.26.4 breaks "numpy<=1.26.0" of speed (requirements.txt)',
-    ]
-
-
 @pytest.mark.parametrize(
     "version", ["tensordict==0.9.0", "ray==2.40", "tensordict>0.10.0", "ray<2.41", "numpy==2.*"]
 )
@@ -159,46 +146,6 @@ def test_packages_of_the_host(stack: Stack, host: dict[str, str], error: str) ->
     assert found.startswith(error)
 
 
-def test_host_versions_that_are_texts_get_no_verdict(stack: Stack) -> None:
-    texts = {"torch": "of the image", "python": "any that vLLM supports"}
-    assert stack.errors([one for one in SOUND if "setuptools" not in one], host=texts) == []
-
-
-def test_markers_of_the_manifest_count(stack: Stack) -> None:
-    assert stack.errors(changed("tensordict==0.11; python_version < '3.11'")) == []
-    assert len(stack.errors(changed("tensordict==0.11; platform_machine == 'x86_64'"))) == 1
-
-
-@pytest.mark.parametrize(
-    ("requirement", "reason"),
-    [
-        ("tensordict @ https://x/y.whl", "it comes from a URL"),
-        (
-            "tensordict==0.11; python_version < '3.0'",
-            "its marker is false on the manifest's host, so it is not required",
-        ),
-        ("tensordict==0.11; platform_release >= '5'", "its marker can't be judged"),
-    ],
-)
-def test_a_version_that_is_not_known_is_noted(stack: Stack, requirement: str, reason: str) -> None:
-    found = stack.compare([*(one for one in SOUND if "tensordict" not in one), requirement])
-    assert found.errors == []
-    notes = [re.sub(r"^\S+:\d+: ", "", line) for line in found.notes if "tensordict" in line]
-    assert notes == [f"tensordict: not compared: {reason}"]
-    unbounded = stack.compare([*SOUND, requirement.replace("tensordict", "wandb")])
-    assert not [line for line in unbounded.notes if "wandb" in line]
-
-
-def test_a_requirement_that_is_not_the_hosts_counts_as_missing(stack: Stack) -> None:
-    elsewhere = "tensordict==0.11; python_version < '3.11'"
-    assert not [note for note in stack.compare([*SOUND, elsewhere]).notes if "tensordict" in note]
-    named = [*NAMED, override("verl", "requirements-npu.txt", "tensordict", "!=0.9.0,<=0.10,>=0.8")]
-    for requirements in (changed(elsewhere), [one for one in SOUND if "tensordict" not in one]):
-        assert stack.errors(requirements, named) == [
-            "overrides[3]: nothing is broken: the manifest names no version of tensordict"
-        ]
-
-
 @pytest.mark.parametrize(
     ("more", "conflict"),
     [
@@ -211,25 +158,6 @@ def test_a_requirement_that_is_not_the_hosts_counts_as_missing(stack: Stack) -> 
 def test_two_versions_of_a_package_exclude_each_other(stack: Stack, more: str, conflict: str) -> None:
     errors = stack.errors([*SOUND, "wandb>=1", more])
     assert [re.sub(r" \(\S+:\d+\)$", "", line) for line in errors if "conflicts" in line] == [conflict]
-
-
-def test_versions_that_one_version_satisfies(stack: Stack) -> None:
-    more = ["numpy<2", "numpy==1.26.*", "numpy==1.26.0; python_version < '3.11'"]
-    assert stack.errors([*SOUND, *more]) == []
-
-
-def test_a_component_is_installed_as_well(stack: Stack) -> None:
-    """transformers of the tree, with the version of its dist-info."""
-    repo = stack.world.repo("transformers")
-    repo.commit({"src/t.py": "t\n"})
-    own = component(
-        repo, take=[{"from": "src", "to": "t"}], dist={"name": "transformers", "version": "4.56.0.dev0"}
-    )
-    errors = stack.errors([one for one in SOUND if "transformers" not in one], transformers=own)
-    assert errors == [
-        'transformers==4.56.0.dev0 breaks "transformers>=5.5.3,!=5.6.0,<5.11" of verl (requirements.txt)',
-        'transformers==4.56.0.dev0 breaks "transformers==5.5.4" of ascend (requirements.txt)',
-    ]
 
 
 @pytest.mark.parametrize(
@@ -286,21 +214,6 @@ def test_a_child_needs_not_repeat_its_parents_overrides(stack: Stack) -> None:
     own_one = json.dumps(override("verl", "setup.py", "ray", ">=2.41"))
     found = compare_bounds(child(stack, f"overrides: {{append: [{own_one}]}}\n"), stack.lock)
     assert len(found.errors) == 1 and "ray>=2.41; fix: remove the override" in found.errors[0]
-
-
-def test_a_child_that_adds_another_version_of_its_parents_package(stack: Stack) -> None:
-    """In both commands, with both places; the list without the parent's passes."""
-    child(stack, "requirements: {append: [numpy==1.26.2]}\n")
-    (stack.place / "child.lock.json").write_bytes((stack.place / "m.lock.json").read_bytes())
-    done = stack.run("manifests", "check", "./child.yaml")
-    expected = (
-        r"child\.yaml:5: numpy==1\.26\.2 conflicts with numpy==1\.26\.4 \(\S*parent\.yaml:\d+\); fix: remove"
-    )
-    assert done.returncode == 1 and re.search(expected, done.stdout), done.stdout
-    done = stack.run("lock", "--check", "--offline", "-m", "./child.yaml")
-    assert done.returncode == 1 and re.search(expected, done.stderr), done.stderr
-    child(stack, f"requirements: {json.dumps(changed('numpy==1.26.2'))}\n")
-    assert stack.run("manifests", "check", "./child.yaml").returncode == 0
 
 
 def test_lock_tells_what_is_broken_and_writes(stack: Stack) -> None:

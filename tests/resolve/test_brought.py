@@ -74,11 +74,3 @@ def test_the_lock_proves_that_the_pin_does_not_have_it(world: World) -> None:
         text = lock_model.dump(replace(lock, components={"up": forged}))
         with pytest.raises(LockError, match="is recorded as absent, and the proof does not show that"):
             lock_model.parse(text, "lock")
-
-
-def test_take_has_no_patterns(world: World) -> None:
-    up = world.upstream({"pkg/a.py": "a\n", "odd/*.py": "o\n"})
-    with pytest.raises(LockError, match=r"(?s)contains: a\.py.*does not support patterns"):
-        world.locked({"up": component(up, take=takes(("pkg/*", "pkg")))})
-    made = world.compose(world.locked({"up": component(up, take=takes(("odd/*.py", "x.py")))}))
-    assert made.code["x.py"] == b"o\n"

@@ -7,15 +7,11 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from npu_rl.common.errors import UsageError
 from npu_rl.stack.lock import lock_model
-from npu_rl.stack.resolve import relock
-from npu_rl.stack.sources.progress import Silent
 from tests.resolve.world import World, component, pull, request
 from tests.support import ROOT, Repo, assert_told, clean_env, hostile_user, ok, run_cli, run_program
 
@@ -113,13 +109,6 @@ def test_a_bundled_manifest_comes_with_its_lock(installed: Installation) -> None
     assert (own.root / "w" / "code" / "pkg" / "a.py").read_text() == "one\n42\n"
 
 
-def test_usage(installed: Installation) -> None:
-    for place in ("nowhere/x.json", "."):
-        assert installed.run("lock", "-m", "own", "--output", place).returncode == 2
-    done = installed.run("lock", "-m", "own", "--check", "--update", "up")
-    assert_told(done, "nothing to --update", code=2)
-
-
 def test_the_same_lock_everywhere(world: World) -> None:
     """Twice, and under another user's umask, time zone, locale and git configuration: the same bytes."""
     up = world.repo()
@@ -157,17 +146,3 @@ DIST = {
     "version": "1.0",
     "entry_points": {"b.group": {"z": "pkg.a:f", "a": "pkg.a:g"}, "a.group": {}},
 }
-
-
-def test_a_file_that_appears_while_it_resolves_is_not_overwritten(world: World) -> None:
-    up = world.upstream({"pkg/a.py": "one\ntwo\n"}, "Begin")
-    world.manifest({"up": component(up)})
-    target = world.root / "project" / "m.lock.json"
-
-    class Writing(Silent):
-        def begin(self, component: str, source: str) -> None:
-            target.write_text("mine")
-
-    with pytest.raises(UsageError, match="taken by a file that is not a lock"):
-        relock.write(replace(world.options(), watcher=Writing()), [])
-    assert target.read_text() == "mine"

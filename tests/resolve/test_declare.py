@@ -9,7 +9,7 @@ import pytest
 from npu_rl.common.errors import LockError
 from npu_rl.stack.lock import lock_model
 from tests.resolve.test_releases import publish
-from tests.resolve.world import World, component, pull, request
+from tests.resolve.world import World, component
 from tests.sources.package_index import PackageIndex
 from tests.support import File, Repo
 
@@ -45,12 +45,6 @@ def test_files_outside_of_what_is_taken(world: World, up: Repo) -> None:
     assert "setup.py" not in world.compose(lock).code
 
 
-def test_they_are_those_of_the_pin(world: World, up: Repo) -> None:
-    pull(up, 1, {"requirements.txt": "ray>=99\n", "pkg/b.py": "b\n"})
-    lock = world.locked({"up": component(up, merge=[request(1)])})
-    assert lock.components["up"].declares == DECLARED
-
-
 def test_the_manifest_names_the_files(world: World, up: Repo) -> None:
     entry = component(up, requirements_from=["requirements-npu.txt", "setup.py[gpu]"])
     lock = world.locked({"up": entry})
@@ -62,26 +56,6 @@ def test_the_manifest_names_the_files(world: World, up: Repo) -> None:
     assert "up has no file gone.txt at this pin" in world.refused(
         {"up": component(up, requirements_from=["gone.txt"])}
     )
-
-
-def test_a_component_of_which_only_patches_are_used(world: World, up: Repo) -> None:
-    patches = world.repo("patches")
-    patch = "--- a/pkg/a.py\n+++ b/pkg/a.py\n@@ -1 +1 @@\n-a\n+b\n"
-    patches.commit({"a.patch": patch, "requirements.txt": "numpy<1\n"})
-    holder = {"sources": [{"git": patches.url}], "ref": "refs/heads/main"}
-    lock = world.locked(
-        {"holder": holder, "up": component(up, patches=[{"from": "holder", "path": "a.patch"}])}
-    )
-    assert lock.components["holder"].declares == {}
-
-
-def test_files_that_are_not_read(world: World) -> None:
-    """A link, a folder, and a file that is too large."""
-    files = {"pkg/a.py": "a\n", "setup.py": File("pkg/a.py", "120000"), "requirements-cpu.txt/x": "y\n"}
-    repo = world.upstream({**files, "requirements.txt": "a<1\n" * 100_000}, name="odd")
-    locked = world.locked({"odd": component(repo)}).components["odd"]
-    assert locked.declares == {"requirements.txt": ()}
-    assert locked.unread == ("requirements.txt: larger than 262144 bytes",)
 
 
 def test_a_submodule_is_a_project_of_its_own(world: World) -> None:

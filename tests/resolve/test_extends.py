@@ -83,13 +83,6 @@ def test_every_list_of_a_manifest(chain: World, body: dict[str, Any], said: str 
     assert (said in told) if said is not None else not told
 
 
-def test_what_one_level_drops_and_the_next_has_again_is_not_gone(chain: World) -> None:
-    child(chain, "parent", "grand", components={"up": {"patches": ["./c.patch"]}})
-    path = child(chain, "m", "parent", components={"up": {"patches": {"append": ["./b.patch"]}}})
-    (told,) = load_manifest(str(path)).dropped
-    assert "drops 1 entry" in told and "./a.patch" in told and "parent.yaml:" in told
-
-
 def test_append_adds_through_several_levels(chain: World) -> None:
     child(chain, "parent", "grand", components={"up": {"patches": {"append": ["./c.patch"]}}})
     (chain.root / "project/below").mkdir()
@@ -124,7 +117,3 @@ def test_every_command_prints_every_patch(chain: World) -> None:
     assert (
         f"  up               {pin[:12]}" in done.stdout and f"  up               {pin[:12]}" in status.stdout
     )
-    report = json.loads(run_here(["status", "-w", "w", "--json"], chain.env, chain.root).stdout)
-    assert report["components"]["up"]["pin"] == pin
-    assert [p["name"] for p in report["components"]["up"]["patches"]] == ["a", "b"]
-    assert [p["name"] for p in report["tree_patches"]] == ["e"]

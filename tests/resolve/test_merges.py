@@ -9,8 +9,8 @@ import pytest
 
 from npu_rl.common.errors import DriftError
 from npu_rl.stack.lock.lock_model import Lock, Record
-from tests.resolve.world import World, component, pull, request, takes, text
-from tests.support import File, Repo
+from tests.resolve.world import World, component, pull, request, text
+from tests.support import Repo
 
 NUMBERS = list(range(1, 31))
 # Base, ours and theirs whose diffs depend on the algorithm; found by random search with git 2.39.
@@ -89,28 +89,6 @@ def test_a_rename_on_one_side_meets_an_edit_on_the_other(world: World, side: str
     assert "pkg/old.py" not in world.compose(lock).code
 
 
-def test_files_come_go_and_become_executable(world: World) -> None:
-    up = world.repo()
-    base = up.commit({"pkg/keep.py": "k\n", "pkg/gone.py": "g\n", "pkg/run.sh": changed()})
-    up.commit(
-        {
-            "pkg/gone.py": None,
-            "pkg/sub/new.py": "n\n",
-            "pkg/run.sh": File(changed(l1="theirs"), mode="100755"),
-        },
-        on="pr",
-        parents=[base],
-    )
-    up.commit({"pkg/keep.py": "kept\n", "pkg/run.sh": changed(l30="ours")})
-    up.pull(1, "pr")
-    lock = world.locked({"up": component(up, merge=[request(1)])})
-    assert records(lock)["pkg/gone.py"].id is None
-    made = world.compose(lock)
-    assert made.code.keys() == {"pkg/keep.py", "pkg/run.sh", "pkg/sub/new.py"}
-    assert made.modes["pkg/run.sh"] == "100755"
-    assert made.code["pkg/run.sh"].decode() == changed(l1="theirs", l30="ours")
-
-
 def test_a_stacked_request_contains_the_first(world: World) -> None:
     up = world.repo()
     base = up.commit({"pkg/a.py": changed()})
@@ -185,35 +163,6 @@ def test_two_requests_that_conflict_are_both_named_with_their_lines(world: World
     assert "refs/pull/1/head conflicts with the pin" in message
 
 
-def test_a_shallow_source_is_called_shallow(world: World) -> None:
-    up = world.upstream({"pkg/a.py": "1\n"})
-    up.commit({"pkg/a.py": "2\n"})
-    pull(up, 1, {"pkg/b.py": "new\n"})
-    up.commit({"pkg/a.py": "3\n"})
-    folder = world.root / "shallow"
-    url = up.path.as_uri()
-    for command in (
-        ["init", "-q", "--bare", str(folder)],
-        ["-C", str(folder), "fetch", "-q", "--depth=1", url, "+refs/*:refs/*"],
-    ):
-        subprocess.run(["git", *command], check=True)
-    entry = component(up, sources=[{"git": folder.as_uri()}], merge=[request(1, "pick")])
-    assert "A source of up is shallow" in world.refused({"up": entry})
-
-
-def test_a_long_story_is_cut_and_counted(world: World) -> None:
-    up = world.repo()
-    pin = up.commit({"pkg/a.py": "0\n"})
-    for n in range(1, 61):
-        up.commit({"pkg/a.py": f"{n}\n"}, f"step {n}")
-    up.pull(1, "main")
-    lock = world.locked({"up": component(up, pin, merge=[request(1, base=pin)])})
-    merge = lock.components["up"].merges[0]
-    assert (merge.count, merge.older, len(merge.commits)) == (60, 10, 50)
-    assert merge.commits[0].endswith(" step 11") and merge.commits[-1].endswith(" step 60")
-    assert "(10 older commits)" in world.compose(lock).log()
-
-
 def test_requests_that_cannot_be_merged(world: World) -> None:
     """Merged already, of unrelated history, or with two merge bases."""
     up = world.repo()
@@ -281,27 +230,3 @@ def test_the_whole_repository_may_be_expected(world: World) -> None:
     up.commit({"pkg/a.py": changed(l29="ours"), "docs/x": "ours\n"}, parents=[base])
     message = world.refused({"up": component(up, merge=[request(1)], expect=expected)})
     assert "docs/x was changed on both sides" in message
-
-
-def test_a_request_that_brings_a_submodule(world: World) -> None:
-    up = world.repo()
-    base = up.commit({"pkg/a.py": "a\n"})
-    pull(up, 1, {"pkg/lib": File(base, mode="160000")})
-    message = world.refused({"up": component(up, merge=[request(1)])})
-    assert "submodules that the manifest does not list" in message
-    assert "pkg/lib" in message
-
-
-def test_merges_may_be_asked_of_a_whole_checkout(world: World) -> None:
-    up = world.repo()
-    base = up.commit({"pkg/a.py": changed(), "setup.py": "s\n"})
-    pull(up, 1, {"pkg/a.py": changed(l2="pr"), "setup.py": "s2\n"})
-    up.commit({"pkg/a.py": changed(l29="ours")}, parents=[base])
-    whole = component(up, merge=[request(1)], checkout="full", take=takes(("pkg", "lib")))
-    lock = world.locked({"up": whole})
-    assert lock.components["up"].result == merged(up)
-    made = world.compose(lock)
-    assert made.src["up"]["setup.py"] == b"s2\n"
-    assert (
-        made.code["lib/a.py"].decode() == changed(l2="pr", l29="ours") == made.src["up"]["pkg/a.py"].decode()
-    )

@@ -41,7 +41,7 @@ def test_the_lock_is_up_to_date_and_the_workspace_proven(
     done = run_cli(["verify", "-w", tmp_path / "w", "--deep", "--json"], env, timeout=600)
     report = json.loads(done.stdout)
     lock = lock_model.read(lock_model.lock_path(load_manifest(name).path))
-    assert (report["ok"], report["tree"]) == (True, lock.tree)
+    assert (report["ok"], report["lock"]["tree"]) == (True, lock.tree)
 
     code = tmp_path / "w" / "code"
     megatron, version, down_projections = MANIFESTS[name]

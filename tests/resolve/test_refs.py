@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from npu_rl.common.errors import LockError, SourceError, UsageError
+from npu_rl.common.errors import SourceError
 from npu_rl.stack.git.command import Git, init_bare
 from npu_rl.stack.resolve import relock
 from npu_rl.stack.resolve.refs import resolve
@@ -144,49 +143,6 @@ def test_a_request_that_moved_after_the_lock(world: World) -> None:
     assert new.components["up"].merges[0].head == moved
     assert new.components["other"] == lock.components["other"]
     assert (made.code["pkg/a.py"], made.code["other/o.py"]) == (b"force-pushed\n", b"one\n")
-
-
-def test_a_request_that_is_gone(world: World) -> None:
-    up = world.upstream({"pkg/a.py": "base\n"})
-    pull(up, 5, {"pkg/a.py": "as locked\n"})
-    lock = world.locked({"up": component(up, merge=[request(5)])})
-    up.git("update-ref", "-d", "refs/pull/5/head")
-    world.told.clear()
-    assert world.check() == lock
-    assert (
-        "note: up: refs/pull/5/head no longer exists upstream; the lock still names its commit" in world.told
-    )
-    assert world.compose(lock).code["pkg/a.py"] == b"as locked\n"
-    with pytest.raises(SourceError, match="can't be resolved"):
-        world.lock("up")
-
-
-def test_a_kept_component_keeps_its_ids_when_the_manifest_adds_a_request(world: World) -> None:
-    up = world.repo()
-    pin = up.commit({"pkg/a.py": "base\n"})
-    pull(up, 5, {"pkg/b.py": "five\n"})
-    world.locked({"up": component(up)})
-    up.commit({"pkg/a.py": "moved on\n"})
-    world.manifest({"up": component(up, merge=[request(5)]), "new": component(up, take=NEW)})
-    lock = world.lock("new")
-    assert lock.components["up"].pin == pin
-    assert world.compose(lock).code["pkg/b.py"] == b"five\n"
-    assert lock.components["new"].pin == up.id("main")
-
-
-NEW = [{"from": "pkg", "to": "new"}]
-
-
-def test_update_needs_a_known_component_and_a_good_lock(world: World) -> None:
-    up = world.upstream({"pkg/a.py": "base\n"})
-    world.manifest({"up": component(up)})
-    with pytest.raises(UsageError, match="Unknown component of m: upp"):
-        world.lock("upp")
-    with pytest.raises(LockError, match="no lock"):
-        world.lock("up")
-    world.write("m.lock.json", json.dumps({"lock_format": 99}))
-    with pytest.raises(LockError, match="has format 99"):
-        world.lock("up")
 
 
 def test_offline_asks_nobody(world: World) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from npu_rl.common.errors import SourceError
-from npu_rl.stack.resolve import relock
 from tests.resolve.world import World, component, pull, request, takes
 from tests.sources.archives import sdist
 from tests.sources.package_index import PackageIndex
@@ -71,26 +70,6 @@ def test_a_release_alone_is_pinned_by_its_hash(world: World, index: PackageIndex
     assert f"Pin: demo==1.0 sha256:{source.sha256}" in made.log()
 
 
-def test_a_release_may_be_patched_and_composed_beside_git(world: World, index: PackageIndex) -> None:
-    publish(index)
-    world.write("x.patch", "--- a/demo/sub/m.py\n+++ b/demo/sub/m.py\n@@ -1 +1 @@\n-m\n+n\n")
-    other = world.upstream({"pkg/o.py": "o\n"}, name="other")
-    lock = world.locked({"demo": release(patches=["./x.patch"]), "other": component(other)})
-    made = world.compose(lock)
-    assert (made.code["demo/sub/m.py"], made.code["pkg/o.py"]) == (b"n\n", b"o\n")
-
-
-def test_a_release_may_hold_patches_for_another_component(world: World, index: PackageIndex) -> None:
-    patch = "--- a/pkg/o.py\n+++ b/pkg/o.py\n@@ -1 +1 @@\n-o\n+p\n"
-    publish(index, {**FILES, "fixes/series": "a.patch\n", "fixes/a.patch": patch})
-    other = world.upstream({"pkg/o.py": "o\n"}, name="other")
-    entry = component(other, patches=[{"from": "demo", "path": "fixes"}])
-    for take in ({"take": takes(("demo", "demo"))}, {}):
-        lock = world.locked({"demo": {"sources": [{"pypi": "demo==1.0"}], **take}, "other": entry})
-        made = world.compose(lock)
-        assert made.code["pkg/o.py"] == b"p\n" and not [path for path in made.code if "fixes" in path]
-
-
 def test_another_file_under_the_same_name_is_refused(world: World, index: PackageIndex) -> None:
     publish(index)
     lock = world.locked({"demo": release()})
@@ -102,25 +81,6 @@ def test_another_file_under_the_same_name_is_refused(world: World, index: Packag
         world.check()
     new = world.lock()  # only a new lock takes it, and everybody sees the hash change
     assert new.components["demo"].sources[0].sha256 != lock.components["demo"].sources[0].sha256
-
-
-def test_an_update_of_something_else_keeps_the_hash(world: World, index: PackageIndex) -> None:
-    data = publish(index)
-    other = world.upstream({"pkg/o.py": "o\n"}, name="other")
-    world.locked({"demo": release(), "other": component(other)})
-    index.projects["demo"][0].data = sdist("demo", "1.0", {**FILES, "demo/evil.py": "e\n"})
-    with pytest.raises(SourceError):
-        world.lock("other")
-    index.projects["demo"][0].data = data
-    assert world.lock("other").components["demo"].sources[0].sha256 == hashlib.sha256(data).hexdigest()
-
-
-def test_offline_asks_no_index(world: World, index: PackageIndex) -> None:
-    publish(index)
-    world.manifest({"demo": release()})
-    with pytest.raises(SourceError, match="--offline does not allow"):
-        relock.write(world.offline(), [])
-    assert index.requests == []
 
 
 # -- beside git ----------------------------------------------------------------------------------------

@@ -98,7 +98,7 @@ def test_the_workspace_is_proven(name: str, env: dict[str, str], workspace: Path
     lock = lock_model.read(lock_model.lock_path(load_manifest(name).path))
     done = ok(run_cli(["verify", "-w", workspace, "--deep", "--json"], env, timeout=600))
     report = json.loads(done.stdout)
-    assert (report["ok"], report["tree"], report["commit"]) == (True, lock.tree, lock.commit)
+    assert (report["ok"], report["lock"]["tree"], report["lock"]["commit"]) == (True, lock.tree, lock.commit)
     assert len(report["patches"]) == len(list(lock.patches()))
     states = {(patch["name"], hunk["state"]) for patch in report["patches"] for hunk in patch["hunks"]}
     assert {one for one in states if one[1] != "in place"} == {

@@ -33,11 +33,6 @@ def test_secrets_as_written_and_as_meant() -> None:
     assert found == ("p%40ss", "tok-3n", "p@ss")
 
 
-def test_scrub() -> None:
-    text = "can't reach\thttps://me:pass@host/x\n(pass, \x1b[31mred)"
-    assert scrub(text, ["pass"]) == f"can't reach https://host/x ({HIDDEN}, [31mred)"
-
-
 @given(st.text(st.characters(min_codepoint=33, max_codepoint=126, exclude_characters="/?#@"), min_size=8))
 def test_no_password_survives(password: str) -> None:
     url = f"https://me-myself:{password}@host/simple"

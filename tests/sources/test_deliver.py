@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.common.errors import SourceError, UsageError
+from npu_rl.common.errors import SourceError
 from npu_rl.stack.git.command import Git
 from npu_rl.stack.lock.lock_model import Lock, LockedComponent, LockedSource, LockedSubmodule, LockedTake
-from npu_rl.stack.sources.deliver import Deliverer, Delivery, in_parallel
+from npu_rl.stack.sources.deliver import Deliverer, Delivery
 from npu_rl.stack.store import Store
 from tests.sources.archives import sdist
 from tests.sources.mirrors import (
@@ -31,8 +31,7 @@ from tests.sources.mirrors import (
     reached,
 )
 from tests.sources.package_index import PackageIndex
-from tests.support import Repo, assert_told, clean_env, http_git, need_http, ok, run_cli, serve
-from tests.test_store import DAMAGE
+from tests.support import Repo, clean_env, http_git, ok, run_cli, serve
 
 DEAD = "file:///nowhere/up.git"
 
@@ -147,44 +146,7 @@ def test_what_is_in_the_store_is_not_fetched(deliver: Delivering) -> None:
     assert (deliver.notes.begun, deliver.notes.ended) == ([], {"up": 0})
 
 
-def test_a_damaged_unit_is_fetched_again(deliver: Delivering, scratch: Path) -> None:
-    first = deliver(deliver.here)
-    DAMAGE["a bit of the pack"](first.units[0])
-    again = deliver(deliver.here)
-    assert again.received == first.received
-    Git(scratch).run("verify-pack", str(again.units[0].packs()[0]))
-
-
-@pytest.mark.parametrize(
-    ("url", "error"),
-    [
-        ("http://me:s3cret@[::1]:1/x", SourceError),
-        ("ssh://me:s3cret@host/x", UsageError),
-        ("http://me:s3/cret@host/x", UsageError),
-    ],
-)
-def test_a_source_with_a_password_is_not_shown(url: str, error: type[Exception], deliver: Delivering) -> None:
-    """A manifest can't hold one, but a lock is a file that anybody writes."""
-    with pytest.raises(error) as caught:
-        deliver(LockedSource(git=url))
-    assert "cret" not in str(caught.value) + str(deliver.notes)
-
-
 # -- several at once -----------------------------------------------------------------------------------
-
-
-def test_components_are_delivered_in_the_locks_order_however_many_jobs(
-    deliver: Delivering, tmp_path: Path
-) -> None:
-    up = deliver.upstream
-    commits = {"d": up.first, "b": up.middle, "a": up.tip, "c": up.head}
-    parts = {name: component(up, deliver.here, commit=commit) for name, commit in commits.items()}
-    one = deliver.all(lock_of(**parts), 1)
-    assert list(one) == list("dbac")
-    many = Delivering(up, Store(tmp_path / "other"), tmp_path).all(lock_of(**parts), 8)
-    assert [d.units[0].key for d in many.values()] == [d.units[0].key for d in one.values()]
-    same = deliver.all(lock_of(a=parts["a"], b=parts["a"]), 2)
-    assert same["a"].units == same["b"].units == one["a"].units
 
 
 def test_the_first_error_stops_the_others(deliver: Delivering) -> None:
@@ -206,26 +168,6 @@ def test_the_first_error_stops_the_others(deliver: Delivering) -> None:
             deliver.all(lock, 2, stall=60.0)
         assert time.monotonic() - started < 15
     assert list(deliver.store.units.iterdir()) == []
-
-
-def test_in_parallel_gives_results_in_order_and_raises_the_first_error() -> None:
-    stop = threading.Event()
-    assert in_parallel({"b": lambda: 1, "a": lambda: 2}, 2, stop) == {"b": 1, "a": 2}
-    assert in_parallel({}, 2, stop) == {}
-    assert not stop.is_set()
-
-    def waits() -> int:
-        assert stop.wait(20)
-        raise ValueError("only because of the other")
-
-    def fails() -> int:
-        raise KeyError("first")
-
-    started: list[str] = []
-    tasks = {"waits": waits, "fails": fails, "late": lambda: started.append("late") or 0}
-    with pytest.raises(KeyError, match="first"):
-        in_parallel(tasks, 2, stop)
-    assert stop.is_set()
 
 
 # -- submodules ----------------------------------------------------------------------------------------
@@ -315,22 +257,11 @@ def test_setup_through_each_kind_of_rewrite(site: Site, upstream: Upstream) -> N
     other = {"NPU_RL_CONFIG": str(config), "NPU_RL_STORE": str(site.folder / "s2")}
     assert site.setup("w2", **other).returncode == 0
     trees = [
-        json.loads(site.run("status", "-w", site.folder / w, "--json").stdout)["tree"] for w in ("w1", "w2")
+        json.loads(site.run("status", "-w", site.folder / w, "--json").stdout)["lock"]["tree"]
+        for w in ("w1", "w2")
     ]
     assert trees[0] == trees[1]
     assert (site.folder / "w1/code/package/a.py").read_text() == "three\n"
-
-
-def test_offline_and_without_a_way_out(site: Site, upstream: Upstream) -> None:
-    rule = _rule(f"{upstream.served}/")
-    assert_told(site.setup("w", "--offline", "--rewrite", rule), "up is not in the local store")
-    need_http()
-    refused = site.setup("w", NPU_RL_RETRIES="0")
-    assert_told(refused, "No source delivered up", "https://upstream.invalid/up.git: ")
-    assert not (site.folder / "w" / "code").exists()
-    assert left_behind(Store(site.folder / "store")) == []
-    ok(site.setup("w", "--rewrite", rule))
-    ok(site.setup("w2", "--offline", "--json"))
 
 
 def test_a_token_is_used_and_found_nowhere_afterwards(site: Site, upstream: Upstream, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,18 +12,15 @@ import pytest
 
 from npu_rl.common.errors import SourceError, UsageError
 from npu_rl.stack.git.command import Git
-from npu_rl.stack.git.messages import GitStopped
 from npu_rl.stack.sources.git_fetch import GitRequest, fetch_commits, fetch_from, missing
 from npu_rl.stack.sources.git_remote import ls_remote
 from npu_rl.stack.sources.progress import Silent, Watcher
-from npu_rl.stack.sources.transfer_errors import NotDelivered
 from npu_rl.stack.store import Store, Unit
 from tests.sources.mirrors import (
     NOISE,
     Notes,
     Upstream,
     command_lines,
-    logging_git,
     network,
     objects_of,
     reached,
@@ -157,39 +153,12 @@ def test_a_mirror_without_pull_requests_says_what_it_lacks(
     assert f"everything: the server sent other objects ({request.wants[0][:12]} is missing)" in why
 
 
-@pytest.mark.parametrize("kind", OLD)
-def test_a_pull_request_that_was_merged_and_closed_is_found_in_the_branch(
-    kind: str, upstream: Upstream, fetch: Fetching, tmp_path: Path
-) -> None:
-    mirror = upstream.repo.copy(tmp_path / "mirror" / "up.git")
-    mirror.commit({"package/a.py": "both\n"}, "merge", parents=[upstream.tip, upstream.head])
-    mirror.git("update-ref", "-d", "refs/pull/7/head")
-    with server(kind, tmp_path / "mirror") as url:
-        unit = fetch(url, request=upstream.request(upstream.head, refs=("refs/pull/7/head",)))
-    assert unit.facts()["step"] == "everything"
-
-
 @pytest.mark.parametrize("kind", ["git", "http v0"])
 def test_other_content_under_the_same_name_is_refused(kind: str, fetch: Fetching, tmp_path: Path) -> None:
     liar = Repo(tmp_path / "liar" / "up.git")
     liar.commit({"package/a.py": "something else\n"})
     with server(kind, tmp_path / "liar") as url:
         assert "the server sent other objects" in fetch.refused(url)
-
-
-def test_ids_are_not_on_the_command_line(
-    upstream: Upstream, store: Store, scratch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It would not hold those of a large merge."""
-    repo = Repo(tmp_path / "many" / "up.git")
-    repo.commit({f"{i:05}": str(i) for i in range(500)})
-    request = GitRequest("many", tuple(line.split()[2] for line in repo.git("ls-tree", "main").splitlines()))
-    log = logging_git(tmp_path / "bin")
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
-    unit, _ = fetch_from(store, request, repo.url, network(), Silent())
-    assert missing(Git(scratch, alternates=(unit.objects,)), request.wants) == []
-    assert "fetch" in log.read_text()
-    assert not [oid for oid in request.wants if oid in log.read_text()]
 
 
 # -- servers that fail ---------------------------------------------------------------------------------
@@ -206,11 +175,6 @@ def test_an_answer_that_breaks_off_is_asked_for_again(http: HttpGit, fetch: Fetc
     notes = Notes()
     assert fetch(http.url("up.git"), watcher=notes, retries=3).facts()["step"] == "by object id"
     assert [note.rpartition("; ")[2] for note in notes.notes] == ["retrying in 0 s"] * 2
-
-
-def test_a_server_that_hangs_up_on_ids_is_asked_in_another_way(http: HttpGit, fetch: Fetching) -> None:
-    http.cut_after, http.cuts = len(NOISE) // 2, 2
-    assert fetch(http.url("up.git")).facts()["step"] == "by ref"
 
 
 def test_a_server_in_trouble_is_asked_again(http: HttpGit, fetch: Fetching) -> None:
@@ -242,33 +206,6 @@ def test_a_server_that_falls_silent_is_left(http: HttpGit, fetch: Fetching) -> N
     assert len(http.requests) == count + 1
 
 
-@pytest.mark.parametrize("scheme", ["git", "http"])
-def test_nobody_listens(scheme: str, fetch: Fetching) -> None:
-    with server(scheme, fetch.upstream.served) as url:
-        pass
-    notes = Notes()
-    fetch.refused(url, watcher=notes, retries=1)
-    assert len(notes.notes) == 1
-
-
-@pytest.mark.parametrize("kind", NEW)
-def test_no_such_repository(kind: str, fetch: Fetching, tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    notes = Notes()
-    with server(kind, tmp_path / "empty") as url:
-        why = fetch.refused(url, watcher=notes, retries=3)
-    assert notes.notes == []
-    assert "by object id" not in why, "other ways of asking are no use"
-
-
-def test_work_can_be_given_up(http: HttpGit, upstream: Upstream, store: Store) -> None:
-    here = network(retries=5)
-    http.spy = here.stop.set
-    with pytest.raises(GitStopped):
-        fetch_from(store, upstream.request(upstream.tip), http.url("up.git"), here, Silent())
-    assert sum(request.startswith("GET") for request in http.requests) == 1
-
-
 # -- addresses -----------------------------------------------------------------------------------------
 
 
@@ -293,11 +230,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     monkeypatch.delenv("GIT_CONFIG_GLOBAL", raising=False)
     return home
-
-
-def test_the_users_insteadof_is_honoured(http: HttpGit, home: Path, fetch: Fetching) -> None:
-    (home / ".gitconfig").write_text(f'[url "{http.url("")}"]\n\tinsteadOf = https://nowhere.invalid/\n')
-    fetch("https://nowhere.invalid/up.git")
 
 
 def test_a_command_is_not_run_even_if_the_users_insteadof_leads_to_one(
@@ -353,16 +285,6 @@ def test_ls_remote(kind: str, upstream: Upstream, scratch: Path) -> None:
     assert refs == {"refs/tags/v1": upstream.first, "refs/pull/7/head": upstream.head}
 
 
-def test_ls_remote_tries_again_and_then_says_why(http: HttpGit, scratch: Path) -> None:
-    http.failures = 1
-    assert ls_remote(Git(scratch), http.url("up.git"), ["refs/heads/main"], network(retries=1), "up")
-    http.failures = 1000
-    with pytest.raises(SourceError, match="can't be read") as caught:
-        ls_remote(Git(scratch), http.url("up.git"), ["refs/heads/main"], network(retries=1), "up")
-    assert "503" in (caught.value.why or "")
-    assert len(http.requests) == 2 + 1 + 2
-
-
 @pytest.mark.parametrize("kind", [*NEW, *OLD])
 def test_fetch_commits_without_their_files(kind: str, upstream: Upstream, scratch: Path) -> None:
     repository = Git(scratch)
@@ -373,24 +295,3 @@ def test_fetch_commits_without_their_files(kind: str, upstream: Upstream, scratc
     assert repository.text("merge-base", upstream.tip, upstream.head) == upstream.middle
     if kind != "file":  # an older git ignores the filter there, and delivers more than was asked for
         assert missing(repository, [upstream.repo.tree("main", "package/noise")]) != []
-
-
-def test_fetch_commits_to_a_depth_and_with_their_trees(upstream: Upstream, scratch: Path) -> None:
-    repository, url = Git(scratch), upstream.repo.url
-    upstream.repo.configure("uploadpack.allowFilter", "true")
-    fetch_commits(repository, url, [upstream.tip], network(), "up", Silent(), depth=1, contents="blob:none")
-    assert repository.text("rev-list", "--count", upstream.tip) == "1"
-    assert missing(repository, [upstream.repo.tree("main", "package"), upstream.middle]) == [upstream.middle]
-
-
-def test_a_filtered_fetch_leaves_no_credentials_in_the_configuration(
-    http: HttpGit, home: Path, upstream: Upstream, scratch: Path
-) -> None:
-    upstream.repo.configure("uploadpack.allowFilter", "true")
-    http.auth = "me:s3cret"
-    here = network(("https://x/", http.url("", "me:s3cret")))
-    fetch_commits(Git(scratch), "https://x/up.git", [upstream.tip], here, "up", Silent(), contents="tree:0")
-    with pytest.raises(NotDelivered):
-        fetch_commits(Git(scratch), "https://x/none.git", ["1" * 40], here, "up", Silent(), contents="tree:0")
-    found = [p for p in scratch.rglob("*") if p.is_file() and b"s3cret" in p.read_bytes()]
-    assert found == []

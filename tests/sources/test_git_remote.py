@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from npu_rl.common.errors import UsageError
-from npu_rl.stack.sources.git_remote import Network, remote
+from npu_rl.stack.sources.git_remote import Network
 from npu_rl.stack.sources.url_rewriting import Rewrites
-from tests.sources.mirrors import network
 
 
 def test_settings_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,9 +27,3 @@ def test_a_setting_that_is_no_number(name: str, value: str, monkeypatch: pytest.
     with pytest.raises(UsageError, match=f"NPU_RL_{name}") as caught:
         Network.from_environment(Rewrites())
     assert value in str(caught.value)
-
-
-def test_a_remote_is_shown_without_credentials() -> None:
-    target = remote("https://x/a", network(("https://x/", "https://me:s3cret@host/")), "up")
-    assert (target.url, target.shown) == ("https://host/a", "https://***@host/a")
-    assert "s3cret" not in repr(target)

@@ -52,16 +52,6 @@ def test_every_file_beats_the_one_before(machine: Machine) -> None:
     assert machine.read(PIP_INDEX_URL="https://env/simple").index_url == "https://env/simple"
 
 
-def test_xdg_folders_are_followed(machine: Machine, tmp_path: Path) -> None:
-    first, second, own = (tmp_path / n for n in ("first", "second", "own"))
-    machine.write(first / "pip/pip.conf", "[global]\nindex-url = https://first/simple\ntimeout = 3\n")
-    machine.write(second / "pip/pip.conf", "[global]\nindex-url = https://second/simple\n")
-    machine.write(own / "pip/pip.conf", "[global]\nretries = 1\n")
-    machine.write(machine.home / ".config/pip/pip.conf", "[global]\nretries = 9\n")
-    settings = machine.read(XDG_CONFIG_DIRS=f"{first}:{second}", XDG_CONFIG_HOME=str(own))
-    assert (settings.index_url, settings.timeout, settings.retries) == ("https://second/simple", 3.0, 1)
-
-
 def test_a_chosen_file_stands_in_for_the_users_and_beats_all(machine: Machine, tmp_path: Path) -> None:
     assert machine.read() == PipSettings()
     machine.write(machine.root / "etc/pip.conf", "[global]\nretries = 1\nproxy = http://p:1\n")
@@ -75,14 +65,6 @@ def test_a_chosen_file_stands_in_for_the_users_and_beats_all(machine: Machine, t
     ):
         settings = machine.read(PIP_CONFIG_FILE=place)
         assert (settings.retries, settings.timeout, settings.proxy) == expected
-
-
-def test_a_section_beats_a_file(machine: Machine) -> None:
-    machine.write(machine.root / "etc/pip.conf", "[download]\nindex-url = https://download/simple\n")
-    machine.write(machine.home / ".pip/pip.conf", "[install]\nindex-url = https://install/simple\n")
-    machine.write(machine.prefix / "pip.conf", "[global]\nindex-url = https://global/simple\n")
-    machine.write(machine.home / ".config/pip/pip.conf", "[wheel]\nindex-url = https://wheel/simple\n")
-    assert machine.read().index_url == "https://download/simple"
 
 
 def test_names_and_values(machine: Machine) -> None:
@@ -117,38 +99,6 @@ def test_a_value_of_the_wrong_kind(machine: Machine, name: str, text: str) -> No
     with pytest.raises(HostError, match="Invalid value") as caught:
         machine.read(**{f"PIP_{name}": text})
     assert f"{name.lower().replace('_', '-')} = {text}" in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("index-url = https://me:hunter2@a/simple\n", 1),
-        ("[global]\nhttps me hunter2\n", 2),
-        ("[global]\nretries=1\nretries=2\n", 3),
-        ("[global]\nproxy = \udcff\udcfe\n", "?"),
-    ],
-)
-def test_a_malformed_file_is_named_and_not_quoted(machine: Machine, text: str, line: int | str) -> None:
-    path = machine.prefix / "pip.conf"
-    path.write_bytes(text.encode("utf-8", "surrogateescape"))
-    with pytest.raises(HostError) as caught:
-        machine.read()
-    message = str(caught.value)
-    assert str(path) in message and f"in line {line}" in message
-    assert "hunter2" not in message
-    assert caught.value.exit_code == 3
-
-
-def test_repr_shows_no_credentials() -> None:
-    settings = PipSettings(
-        index_url="https://me:hunter2@a/simple",
-        extra_index_urls=("https://tok-3n@b/simple",),
-        find_links=("https://me:hunter2@c/x?sig=s3cret",),
-        proxy="http://me:hunter2@p:8080",
-    )
-    for secret in ("hunter2", "tok-3n", "s3cret"):
-        assert secret not in repr(settings)
-    assert set(settings.secrets) == {"hunter2", "tok-3n"}
 
 
 def test_pip_itself_agrees(machine: Machine, tmp_path: Path) -> None:

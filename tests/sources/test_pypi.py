@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.common.errors import HostError, SourceError
+from npu_rl.common.errors import SourceError
 from npu_rl.stack.sources.pip_config import PipSettings, read_pip_settings
 from npu_rl.stack.sources.pypi import DownloadedSdist, download_sdist
 from npu_rl.stack.sources.sdist import read_sdist
@@ -102,21 +102,6 @@ def test_found_and_downloaded_from_an_index(index: PackageIndex, download: Clien
     assert download(at(index)).notes == ("this release was yanked",)
 
 
-@pytest.mark.parametrize("encoding", ["label", "squeeze"])
-def test_the_archives_own_bytes_are_kept(index: PackageIndex, download: Client, encoding: str) -> None:
-    """Some servers call a .tar.gz an encoded .tar, others compress whatever they may."""
-    index.add("demo", "demo-1.0.tar.gz", DATA, encoding=encoding)
-    assert download(at(index)).path.read_bytes() == DATA
-
-
-def test_names_and_versions_are_compared_by_meaning(index: PackageIndex, tmp_path: Path) -> None:
-    index.add("my-demo", "My_Demo-1.0.0.post1.tar.gz", DATA)
-    got = download_sdist("My.Demo", "1.post1", sha256=SHA, settings=at(index), folder=tmp_path / "f")
-    assert got.path.name == "My_Demo-1.0.0.post1.tar.gz"
-    with pytest.raises(SourceError, match="Not a version"):
-        download_sdist("demo", ">=1", sha256=SHA, settings=at(index), folder=tmp_path / "f")
-
-
 def test_indexes_in_order(index: PackageIndex, second: PackageIndex, download: Client) -> None:
     """The next one is asked if one lacks the release, is down, or has a file with another hash."""
     with PackageIndex() as gone:
@@ -153,10 +138,6 @@ def test_folders_in_place_of_indexes(stocked: PackageIndex, download: Client, tm
     assert stocked.requests == []
 
 
-def test_no_place_at_all(download: Client) -> None:
-    assert "no-index and has no find-links" in download.refused(PipSettings(no_index=True))
-
-
 def test_retries(stocked: PackageIndex, download: Client) -> None:
     stocked.faults[PAGE] = [Status(503), Cut(10)]
     stocked.faults[FILE] = [Status(502), Status(429, (("Retry-After", "3"),))]
@@ -171,16 +152,6 @@ def test_retries(stocked: PackageIndex, download: Client) -> None:
         stocked.faults, stocked.requests = dict(faults), []
         assert found in download.refused(at(stocked))
         assert len(stocked.requests) == count
-
-
-def test_an_interrupted_download_leaves_nothing(stocked: PackageIndex, tmp_path: Path) -> None:
-    def interrupt(done: int, total: int | None) -> None:
-        raise KeyboardInterrupt
-
-    settings, folder = at(stocked), tmp_path / "f"
-    with pytest.raises(KeyboardInterrupt):
-        download_sdist("demo", "1.0", sha256=SHA, settings=settings, folder=folder, on_progress=interrupt)
-    assert list(folder.iterdir()) == []
 
 
 NO_SDIST = {
@@ -289,39 +260,6 @@ def test_links_and_redirects_that_are_not_followed(
         link.href = None
         index.faults[FILE] = [Redirect(place)] * 2
         assert redirected in download.refused(at(index))
-
-
-@pytest.mark.parametrize(
-    ("kind", "body"),
-    [
-        ("application/vnd.pypi.simple.v1+json", b"{not json"),
-        ("application/vnd.pypi.simple.v1+json", b'{"files": [3]}'),
-        ("text/html; charset=utf-8", b"\xff\xfe<a href=x>"),
-        ("text/html", b'<a href="http://[::1/x">x</a>'),
-    ],
-)
-def test_malformed_pages(index: PackageIndex, download: Client, kind: str, body: bytes) -> None:
-    index.raw_pages[PAGE] = (kind, body)
-    message = download.refused(at(index))
-    assert "its page can't be read" in message or "has no demo 1.0" in message
-
-
-@pytest.mark.parametrize("option", ["cert", "client_cert"])
-def test_missing_certificates(index: PackageIndex, download: Client, tmp_path: Path, option: str) -> None:
-    missing, empty = tmp_path / "missing.pem", tmp_path / "empty.pem"
-    empty.touch()
-    for path, found in ((missing, str(missing)), (empty, "network settings")):
-        with pytest.raises(HostError, match=found):
-            download(at(index, **{option: path}))
-
-
-def test_a_folder_that_cannot_be_written(stocked: PackageIndex, tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    (tmp_path / "taken/demo-1.0.tar.gz/x").mkdir(parents=True)
-    for folder in (tmp_path / "file/sub", tmp_path / "taken"):
-        with pytest.raises(HostError, match=r"demo-1\.0\.tar\.gz|file/sub"):
-            download_sdist("demo", "1.0", sha256=SHA, settings=at(stocked), folder=folder)
-    assert [p.name for p in (tmp_path / "taken").iterdir()] == ["demo-1.0.tar.gz"]
 
 
 @pytest.mark.pypi

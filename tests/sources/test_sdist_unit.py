@@ -11,7 +11,6 @@ import pytest
 
 from npu_rl.common.errors import SourceError
 from npu_rl.stack.git.command import Git
-from npu_rl.stack.git.messages import GitStopped
 from npu_rl.stack.git.objects import Entry, nested, object_id
 from npu_rl.stack.lock.lock_model import LockedComponent, LockedSource, LockedTake
 from npu_rl.stack.sources.git_fetch import GitRequest
@@ -20,7 +19,7 @@ from npu_rl.stack.sources.sdist_unit import fetch_sdist, import_sdist
 from npu_rl.stack.store import Store, Unit
 from tests.sources.archives import member, tar_bytes
 from tests.sources.mirrors import Notes, network, objects_of
-from tests.sources.package_index import Cut, PackageIndex
+from tests.sources.package_index import PackageIndex
 
 FILES = {
     "setup.py": (b"raise SystemExit('never run')\n", False),
@@ -107,25 +106,3 @@ def test_an_sdist_that_is_not_the_locked_one(
     with pytest.raises(SourceError) as caught:
         fetched(store, *more, tree=tree, source=dataclasses.replace(SOURCE, sha256=sha256))
     assert found in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("drop", "keep", "lacking"), [(("p/none.py",), ["p"], "p/none.py"), ((), ["p", "q"], "q")]
-)
-def test_a_path_that_the_sdist_lacks(
-    drop: tuple[str, ...], keep: list[str], lacking: str, index: PackageIndex, scratch: Path
-) -> None:
-    with pytest.raises(SourceError, match=f"does not have {lacking}"):
-        import_sdist(Git(scratch), "up", dataclasses.replace(SOURCE, drop=drop), keep, network(), Notes())
-
-
-def test_the_networks_retries_and_stop_count(index: PackageIndex, store: Store) -> None:
-    path = "/files/up/up-1.0.tar.gz"
-    index.faults[path] = [Cut(500)] * 9
-    with pytest.raises(SourceError):
-        fetched(store, here=network(retries=0))
-    assert index.requests.count(path) == 1
-    here = network()
-    here.stop.set()
-    with pytest.raises(GitStopped):
-        fetched(store, here=here)

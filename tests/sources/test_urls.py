@@ -9,14 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_rl.common.errors import UsageError
-from npu_rl.common.user_settings import config_path
 from npu_rl.stack.git.messages import redact
 from npu_rl.stack.sources.url_rewriting import (
-    Rewrites,
     check_url,
     hide_credentials,
     load_rewrites,
-    split_credentials,
 )
 
 URL = "https://host/a.git"
@@ -81,17 +78,6 @@ def test_urls_that_git_is_not_given(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "target",
-    ["ext::sh -c id ", "-oProxyCommand=id", "u:S3cret@m/", "http://u:S3/cret@m/", "https://S3 cret@m/"],
-)
-def test_neither_by_a_rewrite(target: str, config: Path) -> None:
-    with pytest.raises(UsageError) as caught:
-        load_rewrites([f"https://host/={target}"]).apply(URL)
-    assert "rewrite https://host/" in str(caught.value.where)
-    assert "S3" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
     "rule",
     ["=", "ghp_S3cret", "https://h/ https://me:S3cret@m/", "https://me:S3@m/=", "=http://u:S3 cret@m/"],
 )
@@ -131,38 +117,7 @@ def test_a_bad_configuration_file_is_named_and_not_quoted(text: str, why: str, c
     assert why in str(caught.value) and "s3cret" not in str(caught.value)
 
 
-def test_the_configuration_file(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for text in ("", "# nothing\n", "rewrite:\n", "rewrite: {}\n"):
-        config.write_text(text)
-        assert load_rewrites() == Rewrites()
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("NPU_RL_CONFIG", "~/c.yaml")
-    assert config_path() == tmp_path / "c.yaml"
-    monkeypatch.delenv("NPU_RL_CONFIG")
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "x"))
-    assert config_path().is_relative_to(tmp_path) and config_path().name == "config.yaml"
-
-
 # -- credentials ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("url", "plain", "who"),
-    [
-        ("http://me:p%40w%2F@host:8080/a", "http://host:8080/a", ("http://host:8080", "me", "p@w/")),
-        ("https://t0ken@host/a", "https://host/a", ("https://host", "t0ken", "")),
-        ("https://me:p@w@host/a@b", "https://host/a@b", ("https://host", "me", "p@w")),
-        ("https://host/a@b", "https://host/a@b", None),
-        ("ssh://git@host/a", "ssh://git@host/a", None),
-        ("git@host:a", "git@host:a", None),
-        ("file:///a@b/c", "file:///a@b/c", None),
-    ],
-)
-def test_credentials_of_a_url(url: str, plain: str, who: tuple[str, str, str] | None) -> None:
-    check_url(url)
-    found, credentials = split_credentials(url)
-    assert found == plain
-    assert who == (credentials and (credentials.place, credentials.username, credentials.password))
 
 
 secrets = st.text(

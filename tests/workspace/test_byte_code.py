@@ -103,11 +103,6 @@ def test_it_is_kept_and_used_again(paths: WorkspacePaths) -> None:
         assert run_it(paths, "import alpha.core") == "EVIL RAN\n"  # only this user can write there
 
 
-def test_a_run_shares_with_runs_of_the_same_receipt_and_interpreter() -> None:
-    said = [("a" * 64, "/python"), ("b" * 64, "/python"), ("a" * 64, "/other"), ("a" * 64, "/python", "run")]
-    assert len({byte_code.run_key(*key) for key in (*said, said[0])}) == len(said)
-
-
 def test_shells_take_the_place_that_python_does(paths: WorkspacePaths, tmp_path: Path) -> None:
     expected = Path(byte_code.place(byte_code.shell_key(read_receipt(paths).digest)))
     for shell in filter(shutil.which, ("bash", "zsh")):
@@ -117,21 +112,6 @@ def test_shells_take_the_place_that_python_does(paths: WorkspacePaths, tmp_path:
             assert place == home / expected.relative_to(Path(os.environ["HOME"], ".cache"))
             for folder in (place, place.parent, place.parent.parent):
                 assert folder.stat().st_mode & 0o022 == 0
-
-
-@pytest.mark.parametrize("spoil", ["a file", "another user's"])
-def test_where_it_can_not_be_ours_there_is_none(paths: WorkspacePaths, machine: Path, spoil: str) -> None:
-    for key in (KEY, byte_code.shell_key(read_receipt(paths).digest)):
-        folder = Path(byte_code.place(key))
-        if spoil == "another user's":
-            if os.getuid() != 0:
-                pytest.skip("needs a folder of another user's")
-            os.chown(folder, 65534, 65534)
-    if spoil == "a file":
-        shutil.rmtree(machine / ".cache")
-        (machine / ".cache").write_text("")
-    assert byte_code.place(KEY) == byte_code.NOWHERE
-    assert activated(paths, 'printf %s "$PYTHONPYCACHEPREFIX"') == byte_code.NOWHERE
 
 
 def test_without_a_home(paths: WorkspacePaths) -> None:

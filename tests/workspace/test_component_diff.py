@@ -132,19 +132,3 @@ def test_the_same_patch_on_a_component_is_refused_with_the_way_out(laid: World) 
     patched(laid, "up", run(laid, "diff", "-w", "w").stdout)
     refused = run(laid, "lock", "-m", "project/m.yaml")
     assert_told(refused, "up, patch mine", "tools/convert.py", "under `tree: {patches: [...]}`")
-
-
-def test_a_file_that_lies_in_two_places(world: World) -> None:
-    up = world.repo()
-    up.commit({"pkg/a.py": "a\n"})
-    world.manifest(
-        {"up": component(up, up.id("main"), take=takes(("pkg", "lib"), ("pkg/a.py", "tools/a.py")))}
-    )
-    lay(world)
-    (world.root / "w/code/lib/a.py").write_text("A\n")
-    done = run(world, "diff", "-w", "w", "--component", "up")
-    assert done.stdout.count("diff --git a/pkg/a.py b/pkg/a.py") == 1
-    assert "pkg/a.py of up is also at tools/a.py" in done.stderr
-    (world.root / "w/code/tools/a.py").write_text("B\n")
-    done = run(world, "diff", "-w", "w", "--component", "up")
-    assert "not shown: code/tools/a.py (another copy of pkg/a.py of up has different changes)" in done.stderr

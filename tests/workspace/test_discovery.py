@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -64,46 +63,6 @@ def test_the_ways_out_that_the_error_names(stack: Stack, paths: WorkspacePaths, 
     assert ask(stack, below, "status", "--workspace", paths.root).returncode == 0
     other = ask(stack, below, "status", config="safe_folders: [/elsewhere]")
     assert_told(other, f'safe_folders: ["/elsewhere", "{paths.root}"]', code=3)
-
-
-@AS_ROOT
-@pytest.mark.parametrize("part", ["root", "hidden"])
-def test_each_part_has_to_be_ours(stack: Stack, paths: WorkspacePaths, part: str) -> None:
-    os.chown(getattr(paths, part), NOBODY, NOBODY)
-    assert ask(stack, paths.code, "status").returncode == 3
-
-
-@AS_ROOT
-@pytest.mark.parametrize("place", ["here", "default"])
-def test_also_in_the_current_folder(stack: Stack, paths: WorkspacePaths, tmp_path: Path, place: str) -> None:
-    """To go to a folder is not to trust it: /tmp/npu-rl-workspace may be anybody's."""
-    give(paths)
-    shutil.move(paths.root, tmp_path / DEFAULT_NAME)
-    where = tmp_path if place == "default" else tmp_path / DEFAULT_NAME
-    assert "belongs to another user" in ask(stack, where, "status").stderr
-    if place == "default":
-        assert_told(ask(stack, where, "setup", "-m", stack.new), "belongs to another user", code=3)
-
-
-@AS_ROOT
-def test_under_sudo_the_callers_own_is_taken(stack: Stack, below: Path) -> None:
-    assert ask(stack, below, "status", env={"SUDO_UID": str(NOBODY)}).returncode == 0
-    assert ask(stack, below, "status", env={"SUDO_UID": "1234"}).returncode == 3
-    assert ask(stack, below, "status", env={"SUDO_UID": "x"}).returncode == 3
-
-
-@AS_ROOT
-def test_a_folder_that_is_closed_to_us_is_no_workspace(stack: Stack, tmp_path: Path) -> None:
-    """What nobody may look into would otherwise stop every command below it."""
-    (tmp_path / ".npu-rl").mkdir()
-    (tmp_path / "mine").mkdir()
-    give(WorkspacePaths(tmp_path))
-    (tmp_path / ".npu-rl").chmod(0)
-    (tmp_path / "mine").chmod(0o777)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.chdir(tmp_path / "mine")
-        done = stack.run_unprivileged("status")
-    assert_told(done, "No workspace found", code=3)
 
 
 def test_ones_own_is_found_above_and_below(stack: Stack, paths: WorkspacePaths, tmp_path: Path) -> None:

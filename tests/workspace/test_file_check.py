@@ -113,10 +113,3 @@ def test_the_record_is_for_one_receipt(tmp_path: Path) -> None:
     path.write_text(file_check.dump_stats({"code": {"f": [1, 2, 3, 4, 5]}}, time.time_ns(), "a" * 64))
     assert file_check.read_stats(path, "a" * 64) == {"code": {"f": [1, 2, 3, 4, 5]}}
     assert file_check.read_stats(path, "b" * 64) == {}
-
-
-def test_the_clock_is_that_of_the_file_system_and_leaves_nothing(tmp_path: Path) -> None:
-    (tmp_path / "before").write_text("")
-    now = file_check.file_system_time(tmp_path)
-    assert now >= (tmp_path / "before").stat().st_mtime_ns
-    assert os.listdir(tmp_path) == ["before"]

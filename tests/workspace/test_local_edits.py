@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
 import pytest
 
 from npu_rl.common.disk import remove_tree
-from npu_rl.workspace.folder import local_edits
-from npu_rl.workspace.folder.workspace_paths import MOVED, WorkspacePaths
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from tests.support import assert_told, ok
 from tests.workspace.stack import Stack, found, git_in, leftovers, unchanged
 
@@ -65,26 +63,6 @@ def test_work_stops_a_setup_and_discard_moves_it_aside(
     assert (now.st_ino, now.st_mode, now.st_size) == (before.st_ino, before.st_mode, before.st_size)
     assert found(paths, deep=True) == []
     assert leftovers(paths.root) == []
-
-
-def test_work_done_while_the_setup_ran_is_kept(paths: WorkspacePaths, mine: str) -> None:
-    """The old parts, as a swap shows them before it removes them."""
-    old = paths.hidden / "old-0123456789ab"
-    (old / ".npu-rl").mkdir(parents=True)
-    for name in MOVED:
-        if (paths.root / name).exists():
-            (paths.root / name).rename(old / name)
-    work_found = local_edits.find_edits(old, {})
-    local_edits.move_edits(old, work_found, paths.kept / "now")
-    assert os.path.lexists(paths.kept / "now" / mine)
-    assert not local_edits.find_edits(old, {}).files
-
-
-def test_the_list_says_how_much_more(stack: Stack, paths: WorkspacePaths) -> None:
-    for number in range(25):
-        (paths.code / f"mine_{number:02}.txt").write_text("")
-    done = stack.lay(paths.root, stack.new)
-    assert_told(done, "25 local changes that setup would replace", "code/mine_00.txt", "and 5 more", code=3)
 
 
 @pytest.mark.parametrize("gone", ["code/beta", "src/gamma/build.txt", "code"])
@@ -199,25 +177,7 @@ def test_what_leaves_nothing_to_lose_stops_nothing(stack: Stack, paths: Workspac
     assert not paths.kept.exists()
 
 
-def test_a_repository_that_git_cannot_read_is_kept_whole(stack: Stack, paths: WorkspacePaths) -> None:
-    work(paths, stack, _COMMIT)
-    (paths.git / "code/objects/info/alternates").write_text("/nowhere\n")
-    assert "can't be read" in stack.lay(paths.root, stack.new).stderr
-    assert stack.lay(paths.root, stack.new, "--discard").returncode == 0
-    assert (kept(paths) / "git/code/objects/info/alternates").is_file()
-
-
 # -- discard -------------------------------------------------------------------------------------------
-
-
-def test_discard_without_a_new_lock_goes_back_to_the_locked_state(
-    stack: Stack, paths: WorkspacePaths
-) -> None:
-    work(paths, stack, f"{_ON_A_BRANCH}; echo mine > beta/mine.py")
-    assert stack.lay(paths.root, stack.old, "--discard").returncode == 0
-    assert found(paths, deep=True) == []
-    assert (kept(paths) / "code/beta/mine.py").read_text() == "mine\n"
-    assert git_in(kept(paths) / "git/code", stack.env, "--git-dir=.", "show", "mine:beta/b.py") == "mine"
 
 
 def test_each_discard_has_a_folder_of_its_own_and_status_names_it(
@@ -286,11 +246,3 @@ def test_diff_tells_of_what_has_no_form_as_a_patch(stack: Stack, paths: Workspac
     assert "not shown: code/beta/.git/" in done.stderr
     assert "deleted file mode 100644\nindex" in done.stdout
     assert done.stdout.count("deleted file") == 2
-
-
-def test_diff_of_a_replaced_root(stack: Stack, paths: WorkspacePaths) -> None:
-    paths.code.rename(paths.root / "moved")
-    paths.code.symlink_to("moved")
-    done = stack.run("diff", "-w", paths.root)
-    assert (done.returncode, done.stdout) == (0, "")
-    assert "not shown: code (type)" in done.stderr

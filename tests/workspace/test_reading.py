@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import time
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from npu_rl.cli.progress import FilesRead
 from npu_rl.stack.git.objects import FILE, object_id
 from npu_rl.workspace.folder import file_check
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
@@ -58,15 +56,3 @@ def test_progress_is_of_all_files(paths: WorkspacePaths, deep: bool) -> None:
     assert [total for _, total in told] == [report.files] * len(told)
     assert [done for done, _ in told] == sorted(done for done, _ in told)
     assert told[-1] == (report.files, report.files)
-
-
-def test_nothing_is_shown_in_the_first_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    moved: list[str] = []
-    began = time.monotonic()
-    with FilesRead() as progress:
-        monkeypatch.setattr(progress, "move", lambda _name, text, _fraction: moved.append(text))
-        while not moved:
-            progress(1, 10**9)
-            assert time.monotonic() < began + 30
-        assert time.monotonic() >= began + 1
-    assert moved == ["1 of 1000000000"]

@@ -7,16 +7,11 @@ import json
 import os
 import shutil
 import sys
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from npu_rl.stack.compose.composed_unit import COMPOSE_FORMAT
-from npu_rl.stack.store import Store, Unit, unit_key
 from npu_rl.workspace.folder.receipt import read_receipt
-from npu_rl.workspace.folder.setup import _are_valid
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from tests.support import assert_told, command_server, git, modules_after, ok
 from tests.workspace.stack import Stack, activated, found, git_in, leftovers, snapshot, unchanged
@@ -52,41 +47,6 @@ def test_again_says_so_touches_nothing_and_needs_neither_git_nor_anything_heavy(
         loaded = modules_after(["setup", "-m", stack.old, "-w", paths.root], env, tmp_path)
     assert (document["outcome"]["changed"], document["outcome"]["received"]) == (False, 0)
     assert not loaded & {"pydantic", "yaml", "git", "unearth", "rich"}
-
-
-def forge(unit: Unit, **facts: Any) -> None:
-    """Give a unit of the store other facts, with the digest that they take."""
-    rest = f'", "facts": {json.dumps({**unit.facts(), **facts})}}}\n'
-    (unit.path / "unit.json").write_text(f'{{"sha256": "{hashlib.sha256(rest.encode()).hexdigest()}{rest}')
-    unit.record()
-
-
-def test_a_unit_with_forged_facts_is_composed_again(
-    stack: Stack, paths: WorkspacePaths, tmp_path: Path
-) -> None:
-    """Only its digest says what npu-rl wrote, and whoever owns the store can make that fit."""
-    shutil.copytree(stack.env["NPU_RL_STORE"], tmp_path / "store", symlinks=True)
-    store, lock = Store(tmp_path / "store"), stack.lock(stack.old)
-    unit = store.find(unit_key("composed", [lock.content_id(), str(COMPOSE_FORMAT)]))
-    assert unit is not None
-    honest = unit.facts()
-    assert _are_valid(honest, lock)
-    forged: list[dict[str, Any]] = [
-        {"files": {**honest["files"], "../../out": []}},
-        {"files": {**honest["files"], "code": [["../../out", "100644", "0" * 40]]}},
-        {"files": []},
-        {"src": {"gamma": honest["commit"] + "\n"}},
-        {"src": {"../../../out": "0" * 40}, "files": {**honest["files"], "src/../../../out": []}},
-        {"commit": "0" * 40},
-    ]
-    for facts in forged:
-        assert not _are_valid({**honest, **facts}, lock), facts
-    forge(unit, **forged[0])
-    (paths.code / "alpha/core.py").unlink()
-    before = sorted(tmp_path.iterdir())
-    ok(replace(stack, env={**stack.env, "NPU_RL_STORE": str(store.root)}).lay(paths.root))
-    assert found(paths, deep=True) == [] and sorted(tmp_path.iterdir()) == before
-    assert {**unit.facts(), "made": 0} == {**honest, "made": 0}
 
 
 def test_an_update_keeps_nothing_stale_and_there_and_back_gives_the_same(
@@ -135,12 +95,6 @@ def test_a_symlink_to_a_folder(stack: Stack, tmp_path: Path) -> None:
     assert found(WorkspacePaths(tmp_path / "real"), deep=True) == []
 
 
-def test_the_default_place_is_below_the_current_folder(stack: Stack, tmp_path: Path) -> None:
-    assert stack.run("setup", "-m", stack.old, cwd=tmp_path).returncode == 0
-    assert stack.run("verify", cwd=tmp_path).returncode == 0
-    assert stack.run("verify", cwd=tmp_path / "npu-rl-workspace/code/alpha").returncode == 0
-
-
 # -- refused -------------------------------------------------------------------------------------------
 
 
@@ -169,21 +123,6 @@ def test_setup_into_an_impossible_place_changes_nothing(stack: Stack, tmp_path: 
         done = stack.lay(place / "inside" if kind == "below a file" else place)
         assert done.returncode != 0
         assert done.stderr.startswith("npu-rl: ")
-
-
-def test_no_permission_changes_nothing(stack: Stack, paths: WorkspacePaths, tmp_path: Path) -> None:
-    (tmp_path / "new").mkdir(mode=0o555)
-    assert_told(
-        stack.run_unprivileged("setup", "-m", stack.old, "-w", tmp_path / "new"), "No permission", code=3
-    )
-    assert os.listdir(tmp_path / "new") == []
-    paths.root.chmod(0o555)
-    with unchanged(paths.root):
-        done = stack.run_unprivileged("setup", "-m", stack.new, "-w", paths.root)
-        paths.root.chmod(0o755)
-        assert_told(done, "No permission", code=3)
-    assert stack.lay(paths.root, stack.new).returncode == 0
-    assert found(paths, deep=True) == []
 
 
 @pytest.mark.parametrize("part", ["lock.json", "receipt.json"])
@@ -270,16 +209,6 @@ def test_the_workspace_outlives_the_store_and_a_move(stack: Stack, tmp_path: Pat
     assert "nothing to do" in stack.setup(paths.root, env=env).stdout
     shown = activated(paths, 'printf "%s" "$PYTHONPATH"', HOME=stack.env["HOME"])
     assert shown == f"{paths.root}/code"
-
-
-def test_stale_git_lock_files_do_not_stop_a_setup(stack: Stack, paths: WorkspacePaths) -> None:
-    """As a killed git leaves them."""
-    for name in ("index.lock", "HEAD.lock", "refs/heads/main.lock", "config.lock", "packed-refs.lock"):
-        (paths.git / "code" / name).write_text("")
-    assert "nothing to do" in stack.setup(paths.root).stdout
-    ok(stack.setup(paths.root, stack.new))
-    assert found(paths, deep=True) == []
-    assert list(paths.git.rglob("*.lock")) == []
 
 
 def test_activate_sets_the_paths_and_the_environment(stack: Stack, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
@@ -12,14 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.common.bundled import bundled_manifests
 from npu_rl.common.errors import WorkspaceError
 from npu_rl.workspace.folder import local_edits, swap
-from npu_rl.workspace.folder.workspace_lock import exclusive, interrupted_error
-from npu_rl.workspace.folder.workspace_paths import MOVED, WorkspacePaths
+from npu_rl.workspace.folder.workspace_lock import exclusive
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from tests.faults.killer import watch
 from tests.support import ok
-from tests.workspace.stack import Stack, found, look, receipt_with, snapshot, unchanged
+from tests.workspace.stack import Stack, found, look, snapshot, unchanged
 from tests.workspace.test_hostile_workspace import said
 
 # The test runner may have threads of its own; the child only ever runs Python of ours, and dies.
@@ -146,32 +144,6 @@ def test_a_part_that_cannot_be_moved_puts_everything_back(
     assert snapshot(paths.root) == before
 
 
-@pytest.mark.parametrize("name", ["code", "activate", ".npu-rl/stat.json"])
-def test_what_appears_in_a_place_of_ours_meanwhile(
-    paths: WorkspacePaths, incoming: WorkspacePaths, name: str
-) -> None:
-    """Killed with the old part out and the new one not yet in; somebody's program writes there before the next
-    command comes."""
-    staging = stage(paths, incoming)
-    old = paths.hidden / OLD
-    parts = frozenset(n for n in MOVED if os.path.lexists(staging / n))
-    swap.Journal(staging, old, parts, paths.kept / "2026-01-01T00-00-00").write(paths)
-    (old / name).parent.mkdir(parents=True)
-    (paths.root / name).rename(old / name)
-    if name in ("activate", ".npu-rl/stat.json"):
-        (paths.root / name).write_text("appeared\n")
-    else:
-        (paths.root / name).mkdir()
-        (paths.root / name / "appeared.txt").write_text("appeared\n")
-    assert swap.finish(paths, keep)[0]
-    assert found(paths, deep=True) == []
-    assert tidy(paths) == []
-    texts = [
-        p.read_text() for p in paths.kept.rglob("*") if p.is_file() and p.name in ("activate", "appeared.txt")
-    ]
-    assert texts == ([] if name.startswith(".npu-rl/") else ["appeared\n"])
-
-
 GOOD = {"staging": STAGING, "old": OLD, "in": [], "kept": "2026-01-01T00-00-00", "moved": True}
 HOSTILE: list[dict[str, object]] = [
     {"staging": "../../precious"},
@@ -250,23 +222,6 @@ def test_a_command_that_looks_says_that_a_swap_is_pending(stack: Stack, interrup
             assert f"npu-rl setup --manifest NAME --workspace {interrupted.root}" in error
 
 
-@pytest.mark.parametrize("named", ["outside", "bundled"])
-def test_the_hint_repeats_no_path_that_the_workspace_chose(
-    stack: Stack, interrupted: WorkspacePaths, tmp_path: Path, named: str
-) -> None:
-    """What is to be copied has nothing that somebody else could have written: a bundled manifest's name at most."""
-    other = tmp_path / "other.yaml"
-    other.write_text(stack.new.read_text())
-    chosen = other if named == "outside" else bundled_manifests()["quickstart"]
-    for home in (interrupted.root, interrupted.hidden / STAGING):
-        if WorkspacePaths(home).receipt.is_file():
-            receipt_with(WorkspacePaths(home), lambda body: body["setup"].update(manifest=str(chosen)))
-    error = str(interrupted_error(interrupted))
-    name = "NAME" if named == "outside" else "quickstart"
-    assert f"npu-rl setup --manifest {name} --workspace {interrupted.root}" in error
-    assert str(other) not in error
-
-
 def test_a_swap_that_goes_on_is_waited_for(stack: Stack, interrupted: WorkspacePaths) -> None:
     """The journal is there, and so is who wrote it: `verify` waits, and judges what was put in place."""
     told: list[str] = []
@@ -279,57 +234,6 @@ def test_a_swap_that_goes_on_is_waited_for(stack: Stack, interrupted: WorkspaceP
     output, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     assert "equals its lock" in output
-
-
-@pytest.mark.parametrize("undone", [False, True], ids=["done", "undone"])
-def test_a_cache_that_verify_writes_amid_a_swap(
-    stack: Stack,
-    paths: WorkspacePaths,
-    incoming: WorkspacePaths,
-    monkeypatch: pytest.MonkeyPatch,
-    undone: bool,
-) -> None:
-    """`verify` works without a lock: its cache may appear as soon as the old one has been moved out."""
-    staging = stage(paths, incoming)
-    move = swap.move_new
-    written: list[Path] = []
-
-    def verified_meanwhile(source: Path, target: Path) -> None:
-        if undone and source == staging / ".npu-rl/stat.json":  # the last part
-            raise OSError(errno.EIO, "Input/output error", str(source))
-        move(source, target)
-        if source == paths.stat:
-            source.write_text("of the old receipt\n")
-            written.append(source)
-
-    monkeypatch.setattr(swap, "move_new", verified_meanwhile)
-    if undone:
-        with pytest.raises(OSError, match="Input/output error"):
-            swap.swap(paths, staging, keep)
-    else:
-        swap.swap(paths, staging, keep)
-    assert written
-    assert found(paths) == []
-    assert look(paths).lock.manifest == ("old" if undone else "new")
-    assert paths.stat.read_text() != "of the old receipt\n"
-    assert tidy(paths) == []
-
-
-def test_a_workspace_that_is_not_ours_to_write_is_judged(stack: Stack, paths: WorkspacePaths) -> None:
-    """Copied without the file that holds it, and read-only: nothing is made."""
-    (paths.hidden / "busy.lock").unlink()
-    paths.stat.unlink()
-    folders = [paths.root, *(p for p in paths.root.rglob("*") if p.is_dir() and not p.is_symlink())]
-    for folder in folders:
-        folder.chmod(0o555)
-    before = snapshot(paths.root)
-    try:
-        for command in LOOKING[:4]:
-            ok(stack.run_unprivileged(*command, "-w", paths.root))
-    finally:
-        for folder in folders:
-            folder.chmod(0o755)
-    assert {k: v[1:] for k, v in snapshot(paths.root).items()} == {k: v[1:] for k, v in before.items()}
 
 
 def test_setup_with_nothing_to_do_removes_leftovers(

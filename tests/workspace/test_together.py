@@ -47,23 +47,6 @@ def test_the_same_lock_in_one_workspace(stack: Stack, tmp_path: Path) -> None:
         assert leftovers(workspace) == leftovers(store) == []
 
 
-def test_different_locks_in_one_workspace(stack: Stack, tmp_path: Path) -> None:
-    for attempt in range(2):
-        workspace, store = tmp_path / f"w{attempt}", tmp_path / f"store{attempt}"
-        at_once(stack, [stack.old, stack.new] * 2, [workspace] * 4, store)
-        paths = WorkspacePaths(workspace)
-        assert found(paths, deep=True) == []
-        assert look(paths).lock.manifest in ("old", "new")
-        assert leftovers(workspace) == leftovers(store) == []
-
-
-def test_different_locks_over_an_old_workspace(stack: Stack, paths: WorkspacePaths, tmp_path: Path) -> None:
-    at_once(stack, [stack.new, stack.old, stack.new], [paths.root] * 3, tmp_path / "store")
-    assert found(paths, deep=True) == []
-    assert leftovers(paths.root) == []
-    assert not paths.kept.exists()
-
-
 def test_two_workspaces_from_one_store(stack: Stack, tmp_path: Path) -> None:
     for attempt in range(2):
         store = tmp_path / f"store{attempt}"
@@ -144,29 +127,3 @@ def test_what_was_there_before_a_refused_setup_stays(tmp_path: Path) -> None:
                 raise RuntimeError
         after = sorted(str(p) for p in paths.root.parent.rglob("*") if p.name != "busy.lock")
         assert after == before
-
-
-def test_a_first_setup_that_begins_meanwhile_is_waited_for(
-    paths: WorkspacePaths, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where no command has worked yet, its lock appears after this one has looked for it, and then its journal."""
-    (paths.hidden / "busy.lock").unlink()
-    lock = FileLock(str(paths.hidden / "busy.lock"))
-    look_for_journal = WorkspacePaths.is_swapping.fget
-    assert look_for_journal is not None
-    told: list[str] = []
-
-    def end(message: str) -> None:
-        told.append(message)
-        paths.journal.unlink()
-        lock.release()
-
-    def begin(self: WorkspacePaths) -> bool:
-        if not told and not lock.is_locked:
-            lock.acquire()
-            paths.journal.write_text("{}", encoding="utf-8")
-        return bool(look_for_journal(self))
-
-    monkeypatch.setattr(WorkspacePaths, "is_swapping", property(begin))
-    with settled(paths, end):
-        assert len(told) == 1 and "waiting for it to finish" in told[0]

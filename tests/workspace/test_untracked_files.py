@@ -7,8 +7,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
-import sys
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
@@ -21,9 +19,8 @@ from npu_rl.workspace.folder.local_edits import find_edits
 from npu_rl.workspace.folder.receipt import Receipt, read_receipt
 from npu_rl.workspace.folder.untracked_files import IGNORED, IGNORED_FOLDERS
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
-from npu_rl.workspace.verification.diff import local_changes
 from tests.support import ROOT
-from tests.workspace.stack import Stack, look
+from tests.workspace.stack import look
 from tests.workspace.test_every_change import bind
 
 HEX = "0123456789abcdef01234567"
@@ -198,28 +195,3 @@ def test_the_page_has_the_list() -> None:
     patterns = {pattern.replace("[0-9a-f]" * 24, "…") for pattern in IGNORED}
     assert {*names} == patterns | {f"{folder}/" for folder in IGNORED_FOLDERS}
     assert len(names) == len({*names})
-
-
-def test_a_patch_lacks_its_own_file_and_large_ones(stack: Stack, paths: WorkspacePaths) -> None:
-    """git would have hashed a sparse terabyte in place of a locked file for hours."""
-    (paths.code / "alpha/notes.txt").write_text("mine\n")
-    (paths.code / "alpha/model.safetensors").touch()
-    os.truncate(paths.code / "alpha/model.safetensors", (64 << 20) + 1)
-    os.truncate(paths.code / "alpha/core.py", 1 << 40)
-    large = [
-        "not shown: code/alpha/core.py (modified, 1048576 MiB)",
-        "not shown: code/alpha/model.safetensors (untracked, 64 MiB)",
-    ]
-    told: list[str] = []
-    patch = b"".join(local_changes(paths, told.append))
-    assert re.findall(rb"^\+\+\+ b/(.*)", patch, re.M) == [b"alpha/notes.txt"]
-    assert list(dict.fromkeys(told)) == large
-    mine = paths.code / "alpha/mine.patch"
-    words = [sys.executable, "-m", "npu_rl", "diff", "-w", str(paths.root), "--component", "alpha"]
-    with mine.open("wb") as output:
-        done = subprocess.run(
-            words, env=dict(stack.env), stdout=output, stderr=subprocess.PIPE, text=True, check=True
-        )
-    assert re.findall(r"^\+\+\+ b/(.*)", mine.read_text(), re.M) == ["alpha/notes.txt"]
-    own = "not shown: code/alpha/mine.patch (the output of this command)"
-    assert sorted(done.stderr.splitlines()) == sorted([*large, own])

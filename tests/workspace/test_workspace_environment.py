@@ -9,13 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from npu_rl.common.errors import HostError, WorkspaceError
 from npu_rl.training.host.workspace_environment import (
     WorkspaceEnvironment,
-    described,
     python_version,
     require_environment,
     workspace_environment,
@@ -113,14 +110,6 @@ def test_the_committed_lock_of_packages_is_a_part(stack: Stack, template: Worksp
         lock.unlink()
 
 
-def test_what_is_expected_passes_with_every_byte_read(stack: Stack, paths: WorkspacePaths) -> None:
-    found = status(stack, paths)["id"]
-    digest = look(paths).lock_digest
-    done = run_here(["verify", "-w", paths.root, "--expect", found, "--expect", digest], stack.env)
-    assert done.returncode == 0, done.stderr
-    assert "every byte read" in done.stdout
-
-
 def test_a_forged_environment_is_another_one(stack: Stack, paths: WorkspacePaths) -> None:
     """Lock and receipt fit one another, and the variables that every run gets are not those."""
     expected = status(stack, paths)["id"]
@@ -142,24 +131,6 @@ def test_another_environment_is_refused_with_its_parts(template: WorkspacePaths,
     with pytest.raises(WorkspaceError) as refused:
         require_environment(template, here, expected)
     assert "Here: cann " in (refused.value.why or "")
-
-
-VALUES = st.recursive(
-    st.none() | st.text(max_size=5) | st.integers(),
-    lambda inner: st.dictionaries(st.text(max_size=3), inner, max_size=3),
-    max_leaves=5,
-)
-
-
-@settings(max_examples=10, deadline=None)
-@given(st.dictionaries(st.sampled_from(sorted(PARTS)), VALUES, min_size=1))
-def test_the_order_of_keys_does_not_matter_and_every_value_does(parts: dict[str, Any]) -> None:
-    turned = dict(reversed(parts.items()))
-    assert described(turned) == described(parts)
-    name = next(iter(parts))
-    other = {**parts, name: [parts[name]]}
-    assert described(other)["id"] != described(parts)["id"]
-    assert differing(described(parts)["parts"], described(other)["parts"]) == [name]
 
 
 def test_the_version_of_an_interpreter_is_read_from_files(tmp_path: Path) -> None:
