@@ -14,7 +14,6 @@ from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.stack.manifest.manifest_facts import manifest_facts
 from npu_rl.training.run.judge_in_workspace import judge_in_workspace
 from npu_rl.training.run.prepare import prepare
-from npu_rl.workspace.folder.locked_manifest import stack_of
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from tests.support import clean_env, index_env, run_cli
 
@@ -80,16 +79,6 @@ class TestWorkspace:
         assert "OMP_NUM_THREADS" not in plans[quickstart_workspace].env
         assert SWITCH in plans[quickstart_workspace].switches
         assert not {SWITCH} & {*plans[mine].switches, *plans[mine].off}
-
-    def test_a_locked_manifest_has_the_facts_of_its_file(self, quickstart_workspace: Path) -> None:
-        locked, named = stack_of(WorkspacePaths(quickstart_workspace)), manifest_facts("quickstart")
-        assert (locked.name, locked.env, locked.pins, locked.files) == (
-            named.name,
-            named.env,
-            named.pins,
-            named.files,
-        )
-        assert [SWITCH.upper().replace("-", "_") in header for header in locked.headers] == [True]
 
     @pytest.mark.rehearsal
     def test_train_takes_it(self, mine: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,7 @@ from npu_rl.recipes.plan.rules.rule import Rule
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.recipes.sizing.machine import Machine
 from tests.plan import helpers
-from tests.plan.helpers import ASCEND, FSDP, RECIPE, loaded, plan, rule
+from tests.plan.helpers import ASCEND, FSDP, RECIPE, loaded, model, plan, rule
 from tests.support import present
 
 EIGHT_NODES = ["cluster.nodes=8", "env.VLLM_DP_SIZE='64'", "actor.parallel.expert=16"]
@@ -199,3 +200,9 @@ def test_checkpoints_and_the_disk() -> None:
     for disk in (10**12, 10**13):  # none, or one that verl would delete before it writes the next
         small = broken(ascend(*changes, machine=Machine(disk=disk)))["checkpoint-disk"]
         assert small.fix.startswith("give the run a larger disk: checkpoint.keep 1 needs 18788.7 GB")
+
+
+def test_a_model_of_another_type_is_counted_and_said(tmp_path: Path) -> None:
+    for kind, said in (("novel", True), ("qwen2", False)):
+        made = plan(model(tmp_path, "qwen2.5-7b", model_type=kind), recipe=FSDP)
+        assert any("is unknown here" in text for text in present(made.memory).assumed) is said

@@ -114,28 +114,7 @@ def test_responses_are_split_over_agent_loop_workers(
         assert DIVIDED not in broken(script(made.facts.code, *sizes, *changes, fewer)) and found.certain
 
 
-ASSERTED = {
-    **SERVERS,
-    "verl/utils/tensordict_utils.py": "assert tensordict.batch_size[0] % mini_batch_size == 0, f'{x}'\n",
-    "verl/workers/engine_workers.py": (
-        "mini_batch_size_per_gpu = mini_batch_size // self.engine.get_data_parallel_size()\n"
-    ),
-}
 TOKENS = (f"{ACTOR}use_dynamic_bsz=true",)
-
-
-def test_a_model_of_unknown_size_is_no_reason_to_leave_out_the_devices(tmp_path: Path) -> None:
-    """Qwen3-8B and Qwen3-Next have no name in recipes; what needs no model is judged all the same."""
-    unknown = ("model.architecture=~", "model.path=/no/config.json")
-    code = lay(tmp_path, ASSERTED | LIMIT)
-    right = script(code, *unknown)
-    assert right.facts.layout is None and right.memory is None and refused(right) == []
-    for change, name in (
-        (f"{DATA}=3", "rollout-parallel-divides-world"),
-        ("actor.mini_batch=3", "batch-divisible-by-mini-batch"),
-    ):
-        assert name in refused(script(code, *unknown, f"{EXPERTS}=1", change)), name
-    assert "token-limit-holds-a-sequence" in refused(script(code, *unknown, *PACKED))
 
 
 PACKED = (*TOKENS, f"{ACTOR}ppo_max_token_len_per_gpu=512")

@@ -101,11 +101,6 @@ def test_workers_without_a_place_for_the_standin_are_refused_and_left_out_of_all
     assert left_out.what == "train" and "fsdp_workers.py" in left_out.why
 
 
-def test_the_engine_is_rehearsed_only_with_megatron_and_vllm(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="vLLM's engine with Megatron-core, and this recipe uses others"):
-        choose_levels(prepared(tmp_path, FSDP), "rollout")
-
-
 VLLM_PACKAGES = dict(requirement.split("==") for requirement in REQUIREMENTS)
 
 
@@ -149,7 +144,20 @@ def test_megatron_without_mindspeed_trains_at_no_level(tmp_path: Path) -> None:
     assert choose_levels(prepared(tmp_path, {}, FLAGSHIP), "all").left_out[0].what == "train"
 
 
-def test_a_trainer_with_workers_of_its_own_has_the_engine_at_the_level_train(tmp_path: Path) -> None:
-    cann = prepared(tmp_path, with_vllm("0.9.1"), "deepseek-v3-cann-256die")
-    with pytest.raises(RecipeError, match="a resharding of their own: --rehearse=train"):
-        choose_levels(cann, "rollout")
+@pytest.mark.parametrize(
+    ("files", "recipe", "level", "why"),
+    [
+        (FSDP, "quickstart", "rollout", "vLLM's engine with Megatron-core, and this recipe uses others"),
+        (
+            with_vllm("0.9.1"),
+            "deepseek-v3-cann-256die",
+            "rollout",
+            "a resharding of their own: --rehearse=train",
+        ),
+    ],
+)
+def test_a_level_that_is_not_for_a_recipe_names_the_other(
+    tmp_path: Path, files: dict[str, str], recipe: str, level: str, why: str
+) -> None:
+    with pytest.raises(RecipeError, match=why):
+        choose_levels(prepared(tmp_path, files, recipe), level)

@@ -249,12 +249,3 @@ def test_an_interpreter_that_cannot_begin_is_an_error(tmp_path: Path, environmen
     with pytest.raises(NpuRlError, match="did not finish") as caught:
         imported(code, "p", environment, python=broken)
     assert caught.value.why == "no such library"
-
-
-@pytest.mark.rehearsal
-def test_part_of_the_real_tree_imports(code_tree: Path, environment: Mapping[str, str]) -> None:
-    pytest.importorskip("ray")
-    modules = ("verl.trainer.main_ppo", "verl.workers.fsdp_workers", "verl.single_controller.ray")
-    child = TrainingChild(code_tree, Path(sys.executable), environment)
-    found = rehearse_imports(child, ModulesOfRun(modules, frozenset(), frozenset()), lambda _: None)
-    assert not found.failures, found.lines()

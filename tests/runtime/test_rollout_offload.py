@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 from npu_rl.runtime import kv_cache_reuse, rollout_offload  # noqa: E402
 from tests.runtime import tiny_engine  # noqa: E402
-from tests.runtime.tiny_engine import TinyLLM, live_bytes, live_storages, load, weights  # noqa: E402
+from tests.runtime.tiny_engine import TinyLLM, live_storages, load, weights  # noqa: E402
 
 pytestmark = pytest.mark.rehearsal
 
@@ -39,26 +39,6 @@ def wake(llm: TinyLLM, sent: dict[str, Any] | None = None) -> None:
     """Load weights, by default the first ones, into an engine whose weights are awake, and wake the cache."""
     load(llm.model, weights(llm.model) if sent is None else sent)
     llm.wake_up(tags=["kv_cache"])
-
-
-def test_what_stays_asleep_is_small_and_nothing_grows() -> None:
-    llm = make(wide=4096, lines=512)
-    answers(llm)
-    rest = live_bytes() - 2 * 3 * 4096 * 24 - 2 * 8 * 512 * 24
-    awake, asleep = set(), set()
-    for seed in range(4):
-        sent = weights(llm.model, seed)
-        llm.sleep(level=2)
-        asleep.add(live_bytes() - sum(one.nbytes for one in sent.values()))
-        llm.wake_up(tags=["weights"])
-        load(llm.model, sent)
-        llm.wake_up(tags=["kv_cache"])
-        del sent
-        answers(llm)
-        llm.core.scheduler.prefixes.clear()
-        awake.add(live_bytes())
-    assert len(asleep) == 1 and asleep.pop() < rest
-    assert len(awake) == 1
 
 
 def test_no_storage_of_the_weights_or_the_cache_survives() -> None:
@@ -270,18 +250,6 @@ def test_the_cache_is_made_again_without_warming_up() -> None:
         assert [one.shape for one in llm.runner.kv_caches[0]] == before
         assert llm.core.model_executor.warm_ups == 1
         assert llm.model.attention.kv_cache[0] is llm.runner.kv_caches[0]
-
-
-def test_another_number_of_blocks_is_an_error() -> None:
-    llm = make()
-    llm.core.scheduler.kv_cache_manager.block_pool.num_gpu_blocks = 9
-    weights_awake(llm)
-    load(llm.model, weights(llm.model))
-    with pytest.raises(RuntimeError, match="8 blocks, but the scheduler hands out 9"):
-        llm.wake_up(tags=["kv_cache"])
-    llm.core.scheduler.kv_cache_manager.block_pool.num_gpu_blocks = 8
-    llm.wake_up(tags=["kv_cache"])
-    assert answers(llm) == answers(make())
 
 
 @pytest.mark.parametrize(
