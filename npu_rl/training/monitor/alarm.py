@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 KINDS = (
     *("nan", "constant-reward", "no-progress", "transfer", "empty-answers"),
@@ -32,7 +31,3 @@ class Alarm:
     hint: str = ""
     step: int | None = None
     count: int = 1
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the alarm as JSON types."""
-        return asdict(self)

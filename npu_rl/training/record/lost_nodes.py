@@ -26,11 +26,10 @@ def lost_nodes(attempt: Path) -> list[str]:
     """Return the nodes that left the cluster during the attempt of a folder, with host, address and Ray's reason."""
     try:
         rows = read_json(attempt / "lost-nodes.json")
-    except (OSError, ValueError):
+    except FileNotFoundError:
         return []
     lost = []
-    for row in rows if isinstance(rows, list) else []:
-        if isinstance(row, dict):
-            host, ip, reason = (printable(str(row.get(name, ""))) for name in ("host", "ip", "reason"))
-            lost.append(f"{host} ({ip}){f': {reason}' if reason else ''}")
+    for row in rows:
+        host, ip, reason = (printable(str(row[name])) for name in ("host", "ip", "reason"))
+        lost.append(f"{host} ({ip}){f': {reason}' if reason else ''}")
     return lost

@@ -7,7 +7,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from npu_rl.training.monitor.alarm import Alarm
 from npu_rl.training.monitor.hang_alarm import hang_alarm, lost_node_alarm, stopped_log_alarm
@@ -155,7 +155,7 @@ class Follower:
             self._counts[cause] += 1
             counted = replace(alarm, count=self._counts[cause])
             self.alarms.append(counted)
-            self._attempt.add_alarm(counted.to_json())
+            self._attempt.add_alarm(asdict(counted))
             self._screen.alarm(counted)
 
 

@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from npu_rl.common import host_facts
@@ -108,7 +108,7 @@ class TrainedRun:
             "steps": self.points[-1].step if self.points else 0,
             "reward": self.final,
             "curve": [[step, value] for step, value in rewards(self.points)],
-            "alarms": [alarm.to_json() for alarm in self.ended.alarms],
+            "alarms": [asdict(alarm) for alarm in self.ended.alarms],
             "seconds": round(self.ended.seconds, 1),
         }
 
