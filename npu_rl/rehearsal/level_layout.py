@@ -2,7 +2,7 @@
 
 Groups are formed as every rank of the world in turn, by the tree's own code on torch's fake process group. That does
 not show what a layer refuses ("MLA is not supported with Tensor Parallelism yet", MindSpeed 7ff818c). So a tiny model
-is built and trained for one step on real gloo ranks, with every dimension at most 2.
+of Megatron's is built and trained for one step on real gloo ranks, with every dimension at most 2.
 """
 
 from __future__ import annotations
@@ -50,8 +50,9 @@ def rehearse_layout(
     if all(isinstance(item, Check) and item.ok for item in found):
         notify(f"forming the groups of {layout.world} ranks, as each rank in turn")
         found += _form_groups(layout, child, without_rollout)
-        notify(f"training a tiny model over {tiny_sizes(layout)[0]} ranks")
-        found += _train_tiny_model(layout, child, device, stood_in)
+        if layout.megatron:
+            notify(f"training a tiny model over {tiny_sizes(layout)[0]} ranks")
+            found += _train_tiny_model(layout, child, device, stood_in)
         found += _not_rehearsable(layout, device)
     else:
         found.append(NotRehearsed("groups and tiny model", "the sizes don't fit"))
@@ -104,13 +105,12 @@ def _train_tiny_model(
     left_out, mindspeed = list[LayoutResult](), _has_mindspeed(layout, child)
     if layout.train.context > 1:
         left_out.append(NotRehearsed("tiny model: context parallelism", "its sequences are not packed"))
-    if layout.megatron and not mindspeed and _mixes_up_ranks(layout):
+    if not mindspeed and _mixes_up_ranks(layout):
         why = "Megatron-core's local expert layers mix up their ranks at this combination of sizes"
         left_out.append(NotRehearsed("tiny model: experts", why))
         layout = replace(layout, model=replace(layout.model, experts=0))
     world, sizes = tiny_sizes(layout)
     job = {
-        "strategy": layout.strategy,
         "device": device,
         "world": world,
         "limit": _STEP_TIMEOUT,
@@ -125,8 +125,8 @@ def _train_tiny_model(
     }
     lines = child.run("model", job, _LOAD_TIMEOUT + _STEP_TIMEOUT)
     stood_in += [what for line in lines for what in line.get("stood_in", ())]
-    expected = {"layers": _LAYERS_PER_STAGE} if layout.megatron else {}
-    if layout.megatron and layout.model.experts:
+    expected = {"layers": _LAYERS_PER_STAGE}
+    if layout.model.experts:
         expected["experts"] = _EXPERTS_PER_RANK
     shape = ", ".join(f"{name} {size}" for name, size in sizes.items() if size > 1)
     name = f"tiny model ({shape or f'ranks {world}'})"
@@ -141,8 +141,10 @@ def _mixes_up_ranks(layout: Parallelism) -> bool:
 
 def _not_rehearsable(layout: Parallelism, device: str) -> Iterator[NotRehearsed]:
     """Yield the properties that this level can't show for any tree."""
-    if not layout.megatron and layout.train.sequence > 1:
-        yield NotRehearsed("tiny model: Ulysses sequence parallelism", "it needs flash attention")
+    if not layout.megatron:
+        yield NotRehearsed(
+            "tiny model", "FSDP's shards are torch's own; the level train wraps one by verl's worker"
+        )
     if layout.rollout is not None:
         yield NotRehearsed("tiny model of the rollout", "vLLM's layers are tried by the level train")
     if device == "cuda":
@@ -160,13 +162,6 @@ def tiny_sizes(layout: Parallelism) -> tuple[int, dict[str, int]]:
     It has no context parallelism, which verl has for packed sequences only (verl/models/mcore/util.py:179@796871d).
     """
     given = layout.train
-    if not layout.megatron:
-        sharded = 0 < given.shard < layout.world
-        shard = min(given.shard, _TINY_SIZE) if sharded else -1
-        world = (
-            shard * min(layout.world // given.shard, _TINY_SIZE) if sharded else min(layout.world, _TINY_SIZE)
-        )
-        return world, {"shard": shard, "sequence": 1}
     sizes = {name: min(getattr(given, name), _TINY_SIZE) for name in ("tensor", "pipeline", "expert")}
     sizes |= {"context": 1, "expert_tensor": min(layout.expert_tensor, _TINY_SIZE)}
     dense = sizes["tensor"] * sizes["pipeline"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,30 +48,20 @@ def patch_uses(report: Report, hooks: Counter[str] | None) -> list[PatchUse]:
     Args:
         hooks: Number of runs by hook; None if nothing was trained.
     """
-    return list(_uses(report, hooks))
-
-
-def _uses(report: Report, hooks: Counter[str] | None) -> Iterator[PatchUse]:
     from npu_rl.stack.patches.patch_header import parse_header
 
     texts = {
         hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest(): text
         for text in report.receipt.texts.values()
     }
+    uses = []
     for component, patch in report.lock.patches():
-        text = texts.get(patch.sha256, "")
-        head = text.partition("\ndiff --git ")[0]
-        header = parse_header(head)
+        header = parse_header(texts.get(patch.sha256, "").partition("\ndiff --git ")[0])
         slugs = header.switches
         runs = None if hooks is None else hooks[_hook_name(patch.name)]
-        yield PatchUse(
-            component,
-            patch.name,
-            slugs,
-            runs,
-            _missing_reason(slugs, runs),
-            " ".join(header.fields.get("Needs-NPU", "").split()),
-        )
+        needs = " ".join(header.fields.get("Needs-NPU", "").split())
+        uses.append(PatchUse(component, patch.name, slugs, runs, _missing_reason(slugs, runs), needs))
+    return uses
 
 
 def _hook_name(name: str) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.recipes.recipe.schema_training import Parallel
 from npu_rl.rehearsal.model_size_keys import LAYER_OVERRIDES, SIZE_KEYS, scaled_transformer
-from npu_rl.rehearsal.scale_rollout import PROMPT, RANKS, RATE, scale_for_rollout
+from npu_rl.rehearsal.scale_recipe import PROMPT
+from npu_rl.rehearsal.scale_rollout import RANKS, RATE, scale_for_rollout
 from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
 from npu_rl.weights.tensors.npu_rl_tensors.layouts.placements import LegacyRanks
 

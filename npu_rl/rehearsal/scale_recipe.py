@@ -13,7 +13,7 @@ from npu_rl.rehearsal.model_size_keys import SIZE_KEYS, scaled_transformer
 
 STEPS = 60
 _BATCH, _SAMPLES, _MICRO = 8, 8, 16
-_PROMPT, _RESPONSE = 32, 16
+PROMPT, _RESPONSE = 32, 16
 _RATE = 3e-3  # with which the tiny models learn
 # What is made for a published model (`model.architecture`); any other is a DeepSeek-V3.
 _TINY = {
@@ -54,7 +54,7 @@ def scale_recipe(recipe: Recipe, name: str) -> Recipe:
         "data": Data(
             make="digit-questions",
             batch=_BATCH,
-            prompt_length=_PROMPT,
+            prompt_length=PROMPT,
             response_length=_RESPONSE,
             filter_overlong=False,
             loader_workers=0,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from npu_rl.recipes.recipe.schema import Recipe
-from npu_rl.recipes.recipe.schema_model_and_data import Data, Model, Reward
-from npu_rl.recipes.recipe.schema_run import Checkpoint, Cluster, Logging
+from npu_rl.recipes.recipe.schema_model_and_data import Model, Reward
+from npu_rl.recipes.recipe.schema_run import Cluster
 from npu_rl.recipes.recipe.schema_training import Parallel
 from npu_rl.rehearsal.model_size_keys import LAYER_KEYS, scaled_transformer
-from npu_rl.rehearsal.scale_recipe import MEGATRON_ON_CPU
+from npu_rl.rehearsal.scale_recipe import MEGATRON_ON_CPU, PROMPT, scale_recipe
 
 Case = Literal["expert", "pipeline"]
 CASES: tuple[Case, ...] = ("expert", "pipeline")
@@ -18,7 +18,7 @@ CASES: tuple[Case, ...] = ("expert", "pipeline")
 RANKS = 2
 STEPS = 16
 _BATCH, _SAMPLES, _MICRO = 16, 8, 16
-PROMPT, _LENGTH = 32, 12  # tokens of a prompt and a response
+_LENGTH = 12  # tokens of a response
 RATE = 3e-4
 """Learning rate: with 5e-4 to 2e-3 the reward fell again within 16 steps in some runs, also below where it began."""
 _WARMUP = 4  # steps
@@ -42,21 +42,18 @@ def scale_for_rollout(recipe: Recipe, name: str, case: Case) -> Recipe:
     the kinds of offloading, YaRN, loading a checkpoint into the actor, and a reward of `deepscaler`.
     """
     steps = min(recipe.steps, STEPS)
+    small = scale_recipe(recipe, name)
     changes = {
-        "name": name,
-        "device": "cpu",
         "steps": steps,
         "model": Model(make="tiny-deepseek-v3-sums", remove_padding=False, load_weights=True),
-        "data": Data(
-            make="boxed-sums",
-            # One epoch: verl resumes a later one in the order of the first (seen at 55e3c5b with torchdata 0.11.0).
-            rows=STEPS * _BATCH,
-            batch=_BATCH,
-            prompt_length=PROMPT,
-            response_length=_LENGTH,
-            filter_overlong=False,
-            loader_workers=0,
-            shuffle=recipe.data.shuffle,
+        "data": small.data.model_copy(
+            update={
+                "make": "boxed-sums",
+                # One epoch: verl resumes a later one in the order of the first (55e3c5b with torchdata 0.11.0).
+                "rows": STEPS * _BATCH,
+                "batch": _BATCH,
+                "response_length": _LENGTH,
+            }
         ),
         "reward": _reward(recipe, steps),
         "rollout": recipe.rollout.model_copy(
@@ -73,27 +70,22 @@ def scale_for_rollout(recipe: Recipe, name: str, case: Case) -> Recipe:
                 "engine_arguments": {**recipe.rollout.engine_arguments, **CACHE},
             }
         ),
-        "actor": recipe.actor.model_copy(
+        "actor": small.actor.model_copy(
             update={
                 "mini_batch": _BATCH,
-                "micro_batch": _MICRO,
-                "compile": False,
-                "parallel": Parallel(**_sizes(case)),
+                "parallel": Parallel(tensor=1, expert_tensor=1, **{case: RANKS}),
                 "transformer": _transformer(recipe),
             }
         ),
-        "reference": recipe.reference.model_copy(update={"micro_batch": _MICRO}),
         # A warm-up begins at a rate of 0: a quick rehearsal would have one step only whose weights have changed.
         "optimizer": recipe.optimizer.model_copy(
             update={"lr": RATE, "warmup_steps": _WARMUP if steps > 2 * _WARMUP else 0}
         ),
         "cluster": Cluster(nodes=1, dies=RANKS, dies_per_card=recipe.cluster.dies_per_card),
         "env": {**recipe.env, "VLLM_DP_SIZE": str(RANKS)},
-        "logging": Logging(samples=recipe.logging.samples),
-        "checkpoint": Checkpoint(),
         "overrides": _overrides(recipe),
     }
-    return recipe.model_copy(update=changes)
+    return small.model_copy(update=changes)
 
 
 def _overrides(recipe: Recipe) -> dict[str, Any]:
@@ -116,10 +108,6 @@ def _reward(recipe: Recipe, steps: int) -> Reward:
 
 def _scores_the_sums(reward: Reward) -> bool:
     return (reward.function or "").partition(":")[0] == _DEEPSCALER
-
-
-def _sizes(case: Case) -> dict[str, int]:
-    return {"tensor": 1, "expert_tensor": 1, case: RANKS}
 
 
 def _transformer(recipe: Recipe) -> dict[str, Any]:

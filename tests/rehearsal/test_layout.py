@@ -128,16 +128,14 @@ def test_a_tree_that_is_broken_is_seen(tmp_path: Path, child: TrainingChild) -> 
         assert why in found[name]
 
 
-@pytest.mark.parametrize("strategy", [pytest.param("fsdp", marks=pytest.mark.nightly), "fsdp2"])
-def test_fsdp(child: TrainingChild, strategy: str) -> None:
+def test_fsdp(child: TrainingChild) -> None:
+    """Its shards by verl's own mesh, and nothing else: its workers have the others in line."""
     pytest.importorskip("ray")
-    layout = Parallelism(16, strategy, TrainSizes(shard=4, sequence=2), SMALL, RolloutSizes(tensor=2))  # type: ignore[arg-type]
+    layout = Parallelism(16, "fsdp", TrainSizes(shard=4, sequence=2), SMALL, RolloutSizes(tensor=2))
     report = rehearse_layout(layout, child, print)
     assert failures(report) == {}
     assert figures(report, "training groups: fsdp") == {"size": 4, "groups": 4}
-    assert figures(report, "training groups: sequence") == {"size": 2, "groups": 8}
-    assert figures(report, "tiny model (shard 2): backward") == {"ranks with all gradients": 4}
-    assert any("Ulysses" in item.what for item in report.not_rehearsed)
+    assert {"training groups: sequence", "tiny model"} <= {item.what for item in report.not_rehearsed}
 
 
 @pytest.mark.upstreams

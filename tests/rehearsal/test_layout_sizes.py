@@ -24,7 +24,6 @@ def test_fsdp_sizes() -> None:
     )
     assert wrong(layout) == []
     assert train_groups(layout) == {"ddp": 4, "fsdp": 4, "data": 8, "sequence": 2, "rollout_tensor": 2}
-    assert tiny_sizes(layout) == (4, {"shard": 2, "sequence": 1})
     assert wrong(replace(layout, train=TrainSizes(shard=3))) == ["fsdp-size-divides-world"]
     assert wrong(replace(layout, train=TrainSizes(sequence=8))) == ["sequence-parallel-divides-heads"]
     for heads, ranks, divides in ((2, 4, True), (8, 4, True), (3, 4, False), (6, 4, False)):
@@ -34,8 +33,6 @@ def test_fsdp_sizes() -> None:
         assert wrong(grouped) == ([] if divides else ["sequence-parallel-divides-kv-heads"])
     whole = replace(layout, train=TrainSizes(), rollout=None)
     assert train_groups(whole) == {"fsdp": 16}
-    assert tiny_sizes(whole) == (2, {"shard": -1, "sequence": 1})
-    assert tiny_sizes(replace(whole, world=1)) == (1, {"shard": -1, "sequence": 1})
 
 
 SIZE = st.sampled_from([1, 2, 4, 8])

@@ -116,7 +116,7 @@ def known_shapes(kind: str) -> Mapping[str, ModelConfig]:
 
     Args:
         kind: "published", as config.json on the Hugging Face hub has them (the Qwen3 of July 2025, -2507, have 262144
-            positions); or "made", which npu_rl_make_tiny.py and npu_rl_make_qwen.py of rehearsal/injected make.
+            positions); or "made", which npu_rl_make_tiny.py of rehearsal/injected makes.
     """
     configs = json.loads(Path(__file__).with_name("models.json").read_bytes())[kind]
     return {name: replace(read_shape(values), longest=0) for name, values in configs.items()}

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import npu_rl_make_sums as sums
-from npu_rl_make_qwen import random_qwen, save_qwen
-from npu_rl_make_tiny import make_tokenizer, question, random_model, save_model
+from npu_rl_make_tiny import make_tokenizer, question, random_model, random_qwen, save_model
 
 
 def main() -> None:
@@ -33,10 +32,9 @@ def main() -> None:
     else:
         tokenizer = make_tokenizer()
         tokenizer.save_pretrained(model)
-        if model_kind.startswith("tiny-qwen"):
-            save_qwen(random_qwen(model_kind, tokenizer, seed), model, tokenizer)
-        else:
-            save_model(random_model(tokenizer, seed), model, tokenizer)
+        is_qwen = model_kind.startswith("tiny-qwen")
+        made = random_qwen(model_kind, tokenizer, seed) if is_qwen else random_model(tokenizer, seed)
+        save_model(made, model, tokenizer)
     numbers = random.Random(seed)
     for split, count in (("train", rows), ("test", 16)):
         if data_kind == "boxed-sums":

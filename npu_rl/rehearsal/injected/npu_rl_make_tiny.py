@@ -55,15 +55,41 @@ def random_model(tokenizer: Any, seed: int, **other: Any) -> Any:
         n_routed_experts=8, num_experts_per_tok=2, n_group=2, topk_group=1, first_k_dense_replace=1,
         q_lora_rank=32, kv_lora_rank=32, v_head_dim=32,
         norm_topk_prob=True, routed_scaling_factor=2.5, tie_word_embeddings=False,
-        bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        **{"max_position_embeddings": 512, "rope_scaling": None, **HEADS, **other},
+        **{"max_position_embeddings": 512, "rope_scaling": None, **HEADS, **_special_tokens(tokenizer), **other},
     )  # fmt: skip
     model = DeepseekV3ForCausalLM(config)
     for bias in router_biases(model):
         # An offset as training leaves behind, and differences that bfloat16 has no room for beside it.
         bias.copy_(_BIAS_OFFSET + _BIAS_NOISE * torch.rand_like(bias))
     return model
+
+
+def random_qwen(kind: str, tokenizer: Any, seed: int) -> Any:
+    """Return a random tiny-qwen2, tiny-qwen3 or tiny-qwen3-moe: two layers, 4 query heads, 2 key-value heads."""
+    import torch
+    import transformers
+
+    torch.manual_seed(seed)
+    sizes: dict[str, Any] = {} if kind == "tiny-qwen2" else {"head_dim": 32}
+    if kind == "tiny-qwen3-moe":
+        sizes |= {
+            "num_experts": 8,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 32,
+            "norm_topk_prob": True,
+        }
+        sizes["decoder_sparse_step"] = 1
+    name = {"tiny-qwen2": "Qwen2", "tiny-qwen3": "Qwen3", "tiny-qwen3-moe": "Qwen3Moe"}[kind]
+    config = getattr(transformers, f"{name}Config")(
+        vocab_size=len(tokenizer) + (-len(tokenizer)) % 64, hidden_size=64, intermediate_size=128,
+        num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=512,
+        tie_word_embeddings=False, **_special_tokens(tokenizer), **sizes,
+    )  # fmt: skip
+    return getattr(transformers, f"{name}ForCausalLM")(config)
+
+
+def _special_tokens(tokenizer: Any) -> dict[str, int]:
+    return {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "pad")}
 
 
 def router_biases(model: Any) -> list[Any]:
@@ -83,10 +109,12 @@ def to_bfloat16(model: Any) -> Any:
 
 
 def save_model(model: Any, folder: Path, tokenizer: Any) -> None:
-    """Save the model as safetensors with the keys that vLLM 0.9.1 and verl_patches of cann-recipes-train read."""
+    """Save the model as safetensors; a DeepSeek-V3 with the keys that vLLM 0.9.1 and cann's verl_patches read."""
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.generation_config.pad_token_id = tokenizer.pad_token_id
     model.save_pretrained(folder)
+    if model.config.model_type != "deepseek_v3":
+        return
     # Keys of DeepSeek's own config.json that transformers 4.52 drops.
     place = folder / "config.json"
     values = json.loads(place.read_text())

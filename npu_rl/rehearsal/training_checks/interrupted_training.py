@@ -131,43 +131,29 @@ def compare_steps(
             why=f"Step {missing[0]} follows the checkpoint of step {saved} and has metrics in one attempt only.",
         )
     found = [pair for step in steps for pair in _pairs(first[step], second[step])]
-    wrong = sorted((pair for pair in found if not pair.difference <= tolerance), key=lambda pair: pair.step)
+    wrong = [line for difference, line in found if not difference <= tolerance]
     if wrong:
-        lines = [pair.line() for pair in wrong[:_SHOWN]]
         more = [f"and {len(wrong) - _SHOWN} more"] if len(wrong) > _SHOWN else []
         raise NpuRlError(
             f"The training differs after a resume from step {saved}",
             where=str(where),
-            why="\n".join([*lines, *more]),
+            why="\n".join([*wrong[:_SHOWN], *more]),
         )
-    return Resumed(saved, tuple(steps), len(found), max((pair.difference for pair in found), default=0.0))
+    return Resumed(saved, tuple(steps), len(found), max((difference for difference, _ in found), default=0.0))
 
 
-@dataclass(frozen=True)
-class _Pair:
-    """A metric of a step in both attempts; None where one doesn't have it."""
-
-    step: int
-    name: str
-    before: float | None
-    after: float | None
-
-    @property
-    def difference(self) -> float:
-        if self.before == self.after:
-            return 0.0
-        if self.before is None or self.after is None:
-            return math.inf
-        return abs(self.before - self.after) / max(_LEAST, abs(self.before))
-
-    def line(self) -> str:
-        if self.after is None:
-            return f"step {self.step}: {self.name} is missing after the resume, and was {self.before:g}"
-        before = "missing" if self.before is None else f"{self.before:g}"
-        return f"step {self.step}: {self.name} is {self.after:g} after the resume, and was {before}"
-
-
-def _pairs(before: Point, after: Point) -> Iterator[_Pair]:
+def _pairs(before: Point, after: Point) -> Iterator[tuple[float, str]]:
+    """Yield the relative difference of each metric of a step in both attempts, and a line on it."""
     for name in sorted(before.data.keys() | after.data.keys()):
-        if not name.startswith(_OF_THE_PROCESS):
-            yield _Pair(before.step, name, before.data.get(name), after.data.get(name))
+        if name.startswith(_OF_THE_PROCESS):
+            continue
+        old, new = before.data.get(name), after.data.get(name)
+        if old is None or new is None:
+            difference = math.inf
+        else:
+            difference = 0.0 if old == new else abs(old - new) / max(_LEAST, abs(old))
+        if new is None:
+            yield difference, f"step {before.step}: {name} is missing after the resume, and was {old:g}"
+        else:
+            was = "missing" if old is None else f"{old:g}"
+            yield difference, f"step {before.step}: {name} is {new:g} after the resume, and was {was}"

@@ -18,22 +18,13 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 _new_group = distributed_c10d.new_group
 
 
-class GroupRequests:
+class GroupRequests(list[str]):
     """The groups that one rank has requested, in order. If ranks request different groups, a real run hangs."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._hash = hashlib.sha256()
-
-    def add(self, ranks: list[int] | None) -> None:
-        """Add one group; None means all ranks."""
-        self.count += 1
-        self._hash.update(f"{ranks}\n".encode())
 
     @property
     def digest(self) -> str:
         """Digest of the requests, equal for ranks that requested the same groups in the same order."""
-        return self._hash.hexdigest()[:16]
+        return hashlib.sha256("".join(f"{one}\n" for one in self).encode()).hexdigest()[:16]
 
 
 @contextmanager
@@ -42,7 +33,7 @@ def as_rank(rank: int, world: int) -> Iterator[GroupRequests]:
     requests = GroupRequests()
 
     def new_group(ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
-        requests.add(None if ranks is None else [int(rank) for rank in ranks])
+        requests.append(str(None if ranks is None else [int(rank) for rank in ranks]))
         kwargs["backend"] = "fake"
         kwargs.pop("pg_options", None)
         return _new_group(ranks, *args[:1], **kwargs)

@@ -78,7 +78,7 @@ def _prepare_megatron(job: dict[str, Any]) -> FormGroups:
                 "groups": {kind: ranks for kind, ranks in groups.items() if ranks is not None},
                 "next": state.get_pipeline_model_parallel_next_rank(),
                 "previous": state.get_pipeline_model_parallel_prev_rank(),
-                "asked": requests.count,
+                "asked": len(requests),
                 "digest": requests.digest,
             }
         finally:
@@ -100,26 +100,13 @@ def _embedding_group(state: Any, rank: int) -> list[int] | None:
 
 
 def _prepare_fsdp(job: dict[str, Any]) -> FormGroups:
+    """Return how verl forms the mesh of its shards; those of sequences and of the rollout are lines of its workers."""
     workers: Any = importlib.import_module("verl.workers.fsdp_workers")
-    init_mesh: Any = importlib.import_module("torch.distributed.device_mesh").init_device_mesh
-    world, sizes, rollout = job["world"], job["train"], job["rollout"]
 
     def form_groups(_rank: int, requests: GroupRequests) -> dict[str, Any]:
-        mesh = workers.create_device_mesh(world, sizes["shard"])
+        mesh = workers.create_device_mesh(job["world"], job["train"]["shard"])
         groups = {name: members(mesh.get_group(name)) for name in mesh.mesh_dim_names}
-        # verl's workers create the two meshes below themselves; their shapes are copied here (fsdp_workers.py).
-        if sizes["sequence"] > 1:
-            shape = (world // sizes["sequence"], sizes["sequence"])
-            sequence_mesh = init_mesh(workers.device_name, shape, mesh_dim_names=("dp", "sp"))
-            groups |= {
-                "data": members(sequence_mesh.get_group("dp")),
-                "sequence": members(sequence_mesh.get_group("sp")),
-            }
-        if rollout is not None:
-            shape = (world // rollout["tensor"], rollout["tensor"])
-            rollout_mesh = init_mesh(workers.device_name, shape, mesh_dim_names=("dp", "infer_tp"))
-            groups["rollout_tensor"] = members(rollout_mesh.get_group("infer_tp"))
-        return {"groups": groups, "asked": requests.count, "digest": requests.digest}
+        return {"groups": groups, "asked": len(requests), "digest": requests.digest}
 
     return form_groups
 
@@ -158,7 +145,7 @@ def _prepare_vllm(job: dict[str, Any]) -> FormGroups:
             groups = {"rollout_tensor": tensor}
             for kind, name in (("rollout_data", "_DP"), ("rollout_expert", "_EP")):
                 groups[kind] = list(getattr(state, name).ranks) if hasattr(state, name) else without[name]
-            return {"groups": groups, "asked": requests.count, "digest": requests.digest}
+            return {"groups": groups, "asked": len(requests), "digest": requests.digest}
         finally:
             state.destroy_model_parallel()
             state.destroy_distributed_environment()

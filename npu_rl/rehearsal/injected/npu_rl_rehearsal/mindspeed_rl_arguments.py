@@ -28,9 +28,18 @@ def has_them(code: Path) -> bool:
 
 def set_arguments(job: dict[str, Any]) -> None:
     """Create the arguments for the sizes of `job`, as rank 0 of its world, and set them in Megatron."""
+    trainer = import_as_rank_0(job, _TRAINER)
+    initialize(trainer, _arguments(job))
+
+
+def import_as_rank_0(job: dict[str, Any], module: str) -> Any:
+    """Import a trainer's module as rank 0 of the job's world."""
     os.environ.update({"WORLD_SIZE": str(job["world"]), "RANK": "0", "LOCAL_RANK": "0"})
-    trainer: Any = importlib.import_module(_TRAINER)
-    arguments = _arguments(job)
+    return importlib.import_module(module)
+
+
+def initialize(trainer: Any, arguments: Any) -> None:
+    """Set the arguments in Megatron with a trainer's own function, without a tokenizer."""
     importlib.import_module("mindspeed_llm.training.arguments")
     variables: Any = importlib.import_module("megatron.training.global_vars")
     variables._build_tokenizer = lambda _arguments: None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -17,33 +16,14 @@ from . import mindspeed_rl_arguments
 
 MODULE = "verl_patches.train_engine.initialize_training"
 _CONFIGURATION = "verl/trainer/config/ppo_mindspeed_trainer.yaml"
-# DeepSeek-V3's config.json but for its number of layers, as far as the translation reads it.
+# What DeepSeek-V3's config.json has beside the defaults of transformers' class, as far as the translation reads it.
 _MODEL = {
     "architectures": ["DeepseekV3ForCausalLM"],
-    "hidden_size": 7168,
-    "intermediate_size": 18432,
-    "num_attention_heads": 128,
-    "num_key_value_heads": 128,
-    "rope_theta": 10000,
     "max_position_embeddings": 163840,
-    "vocab_size": 129280,
-    "rms_norm_eps": 1e-6,
+    "rope_theta": 10000,
     "aux_loss_alpha": 0.0001,
-    "num_experts_per_tok": 8,
-    "q_lora_rank": 1536,
-    "kv_lora_rank": 512,
-    "qk_rope_head_dim": 64,
-    "qk_nope_head_dim": 128,
-    "v_head_dim": 128,
-    "first_k_dense_replace": 3,
-    "moe_intermediate_size": 2048,
     "moe_layer_freq": 1,
-    "n_routed_experts": 256,
-    "n_shared_experts": 1,
     "topk_method": "noaux_tc",
-    "topk_group": 4,
-    "n_group": 8,
-    "routed_scaling_factor": 2.5,
     "scoring_func": "sigmoid",
     "seq_aux": True,
 }
@@ -63,13 +43,9 @@ def set_arguments(job: dict[str, Any]) -> None:
     if mindspeed_rl_arguments.has_them(Path(job["code"])):
         mindspeed_rl_arguments.set_arguments(job)
         return
-    os.environ.update({"WORLD_SIZE": str(job["world"]), "RANK": "0", "LOCAL_RANK": "0"})
-    trainer: Any = importlib.import_module(MODULE)
+    trainer: Any = mindspeed_rl_arguments.import_as_rank_0(job, MODULE)
     arguments = trainer.translate_verl_train_configs_to_megatron(_configuration(job))
-    importlib.import_module("mindspeed_llm.training.arguments")
-    variables: Any = importlib.import_module("megatron.training.global_vars")
-    variables._build_tokenizer = lambda _arguments: None
-    trainer.initialize_megatron(config=arguments, allow_no_cuda=True, skip_mpu_initialization=True)
+    mindspeed_rl_arguments.initialize(trainer, arguments)
 
 
 def _configuration(job: dict[str, Any]) -> Any:
@@ -77,8 +53,9 @@ def _configuration(job: dict[str, Any]) -> Any:
     sizes, layers = job["train"], job["stage_layers"]
     folder = Path.cwd() / "model"
     folder.mkdir()
-    model = {**_MODEL, "num_hidden_layers": sum(layers)}
-    (folder / "config.json").write_text(json.dumps(model), encoding="utf-8")
+    published: Any = importlib.import_module("transformers").DeepseekV3Config
+    model = {**published().to_dict(), **_MODEL, "num_hidden_layers": sum(layers)}
+    (folder / "config.json").write_text(json.dumps(model, default=str), encoding="utf-8")
     # `train` has proven the tree, or its user allowed the drift: no bounds on what it has, since its code runs, too.
     config = omegaconf.OmegaConf.load(Path(job["code"]) / _CONFIGURATION)
     actor = "actor_rollout_ref.actor"

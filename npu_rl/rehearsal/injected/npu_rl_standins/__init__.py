@@ -10,6 +10,8 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterable
 
+from .hooks import after_import
+
 KNOWN = ("cpu", "rollout")
 _CPU = (
     *(
@@ -33,8 +35,12 @@ def install(names: Iterable[str]) -> None:
     """
     for name in names:
         if name == "cpu":
-            for module in _CPU:
-                importlib.import_module(f"{__name__}.{module}").install()
+            for part in _CPU:
+                module = importlib.import_module(f"{__name__}.{part}")
+                for target, change in getattr(module, "HOOKS", {}).items():
+                    after_import(target, change)
+                if hasattr(module, "install"):
+                    module.install()
         elif name == "rollout":
             from . import rollout
 

@@ -11,13 +11,7 @@ import inspect
 from types import ModuleType
 from typing import Any
 
-from .hooks import after_import
 from .used import count
-
-
-def install() -> None:
-    """Make `_write_item` write like `torch.save` if no format is passed."""
-    after_import("torch.distributed.checkpoint.filesystem", _install_in)
 
 
 def _install_in(module: ModuleType) -> None:
@@ -33,3 +27,6 @@ def _install_in(module: ModuleType) -> None:
         return upstream(*arguments, **named)
 
     module._write_item = _write_item  # type: ignore[attr-defined]
+
+
+HOOKS = {"torch.distributed.checkpoint.filesystem": _install_in}

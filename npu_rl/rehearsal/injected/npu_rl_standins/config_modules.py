@@ -12,13 +12,7 @@ import importlib
 from types import ModuleType
 from typing import Any
 
-from .hooks import after_import
 from .used import count
-
-
-def install() -> None:
-    """Register each configuration module's type with pickle when torch creates it."""
-    after_import("torch.utils._config_module", _install_in)
 
 
 def _install_in(module: ModuleType) -> None:
@@ -34,3 +28,6 @@ def _install_in(module: ModuleType) -> None:
 def _by_name(module: ModuleType) -> tuple[Any, tuple[str]]:
     count("torch configuration modules")
     return importlib.import_module, (module.__name__,)
+
+
+HOOKS = {"torch.utils._config_module": _install_in}

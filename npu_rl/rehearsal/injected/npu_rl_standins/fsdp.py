@@ -9,13 +9,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from .hooks import after_import
 from .used import count
-
-
-def install() -> None:
-    """Remove torch's check of `sync_module_states`."""
-    after_import("torch.distributed.fsdp._init_utils", _install_in)
 
 
 def _install_in(module: ModuleType) -> None:
@@ -26,3 +20,6 @@ def _install_in(module: ModuleType) -> None:
     if not hasattr(module, "_check_module_states_for_sync_module_states"):
         raise RuntimeError("torch's FSDP has no _check_module_states_for_sync_module_states any more")
     module._check_module_states_for_sync_module_states = accept  # type: ignore[attr-defined]
+
+
+HOOKS = {"torch.distributed.fsdp._init_utils": _install_in}

@@ -10,15 +10,9 @@ import numbers
 from collections.abc import Mapping
 from typing import Any
 
-from .hooks import after_import
 from .used import count
 
 _SMALL = 1.25e-7
-
-
-def install() -> None:
-    """Replace the function that writes a step's metrics as text, if it rounds them."""
-    after_import("verl.utils.logger.aggregate_logger", _install_in)
 
 
 def _install_in(module: Any) -> None:
@@ -34,3 +28,6 @@ def _install_in(module: Any) -> None:
         return " - ".join([f"step:{step}", *named])
 
     module.concat_dict_to_str = concat_dict_to_str
+
+
+HOOKS = {"verl.utils.logger.aggregate_logger": _install_in}

@@ -14,14 +14,8 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from .hooks import after_import
 from .unsupported import UnsupportedArgument
 from .used import count
-
-
-def install() -> None:
-    """Adapt the functions of torch.distributed to gloo."""
-    after_import("torch.distributed.distributed_c10d", _install_in)
 
 
 def _install_in(module: ModuleType) -> None:
@@ -103,3 +97,6 @@ def _through_one_tensor(all_to_all_single: Any) -> Any:
             tensor.copy_(part.reshape(tensor.shape))
 
     return all_to_all
+
+
+HOOKS = {"torch.distributed.distributed_c10d": _install_in}

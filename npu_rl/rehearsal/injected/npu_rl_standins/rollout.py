@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import ModuleType
 from typing import Any
 
@@ -50,7 +50,7 @@ def build_on_fsdp(worker: Any, trust_remote_code: bool = False) -> tuple[Any, An
         worker.config.rollout,
         weights=lambda: actor_weights(worker.actor_module_fsdp),
         train=worker.actor_module_fsdp.train,
-        ready=nullcontext(),
+        ready=nullcontext,
         trust=trust_remote_code,
     )
 
@@ -69,7 +69,7 @@ def build_on_megatron(worker: Any, trust_remote_code: bool = False) -> tuple[Any
         omega_conf_to_dataclass(config) if "_target_" in config else config,  # no dataclass at verl 796871d
         weights=lambda: megatron_weights(worker),
         train=train,
-        ready=_LoadedParameters(worker),
+        ready=lambda: _loaded_parameters(worker),
         trust=trust_remote_code,
     )
     if hasattr(worker, "_register_dispatch_collect_info"):  # not at verl 796871d
@@ -83,7 +83,7 @@ def _build(
     *,
     weights: Callable[[], NamedTensors],
     train: Callable[[], Any],
-    ready: AbstractContextManager[Any],
+    ready: Callable[[], AbstractContextManager[Any]],
     trust: bool,
 ) -> tuple[Any, Any]:
     import torch
@@ -118,7 +118,7 @@ def _build(
 
         def __enter__(self) -> None:
             started = time.perf_counter()
-            with ready:
+            with ready():
                 model.load_weights(with_fault(weights()))
             self.timing = {"reshard": time.perf_counter() - started}
 
@@ -136,23 +136,16 @@ def keep_biases_precise(model: Any) -> None:
             bias.data = bias.data.float()
 
 
-class _LoadedParameters:
-    """Context that loads the parameters that the recipe offloads."""
+@contextmanager
+def _loaded_parameters(worker: Any) -> Iterator[None]:
+    """Load the parameters that the recipe offloads."""
+    from verl.utils.megatron_utils import load_megatron_model_to_gpu, offload_megatron_model_to_cpu
 
-    def __init__(self, worker: Any) -> None:
-        self._worker = worker
-
-    def __enter__(self) -> None:
-        from verl.utils.megatron_utils import load_megatron_model_to_gpu
-
-        if self._worker._is_offload_param:
-            load_megatron_model_to_gpu(self._worker.actor.actor_module, load_grad=False)
-
-    def __exit__(self, *_: object) -> None:
-        from verl.utils.megatron_utils import offload_megatron_model_to_cpu
-
-        if self._worker._is_offload_param:
-            offload_megatron_model_to_cpu(self._worker.actor.actor_module)
+    if worker._is_offload_param:
+        load_megatron_model_to_gpu(worker.actor.actor_module, load_grad=False)
+    yield
+    if worker._is_offload_param:
+        offload_megatron_model_to_cpu(worker.actor.actor_module)
 
 
 def megatron_weights(worker: Any) -> Iterator[tuple[str, Any]]:
@@ -182,17 +175,9 @@ def actor_weights(module: Any) -> Iterator[tuple[str, Any]]:
 
 def full_state(module: Any) -> dict[str, Any]:
     """Return the full tensors of a trained model, which FSDP may have wrapped."""
-    from torch.distributed.fsdp import FullStateDictConfig, StateDictType
-    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
-    if isinstance(module, FSDP):
-        with FSDP.state_dict_type(module, StateDictType.FULL_STATE_DICT, FullStateDictConfig()):
-            state = module.state_dict()
-    else:
-        state = module.state_dict()
-    return {
-        name: value.full_tensor() if hasattr(value, "full_tensor") else value for name, value in state.items()
-    }
+    return dict(get_model_state_dict(module, options=StateDictOptions(full_state_dict=True)))
 
 
 def load_weights(model: Any, weights: NamedTensors) -> None:

@@ -12,13 +12,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from .hooks import after_import
 from .used import count
-
-
-def install() -> None:
-    """Add the missing functions to torch.cpu."""
-    after_import("torch", _install_in)
 
 
 def _install_in(torch: ModuleType) -> None:
@@ -87,3 +81,6 @@ def _counted(name: str, function: Any) -> Any:
 
     call.__name__ = name
     return call
+
+
+HOOKS = {"torch": _install_in}

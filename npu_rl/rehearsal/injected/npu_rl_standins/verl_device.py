@@ -11,15 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 
-from .hooks import after_import
 from .used import count
-
-
-def install() -> None:
-    """Make gloo verl's collective backend, and the CPU the device that FSDP parameters are loaded to."""
-    after_import("verl.utils.device", _install_in)
-    after_import("verl.utils.fsdp_utils", _load_on_cpu)
-    after_import("verl.utils.torch_functional", _need_no_cuda)
 
 
 def _install_in(module: ModuleType) -> None:
@@ -47,3 +39,10 @@ def _need_no_cuda(module: ModuleType) -> None:
         yield
 
     module.check_cuda_is_available = check_cuda_is_available  # type: ignore[attr-defined]
+
+
+HOOKS = {
+    "verl.utils.device": _install_in,
+    "verl.utils.fsdp_utils": _load_on_cpu,
+    "verl.utils.torch_functional": _need_no_cuda,
+}

@@ -9,13 +9,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from .hooks import after_import
 from .used import count
-
-
-def install() -> None:
-    """Let verl_patches initialise Megatron on a CPU."""
-    after_import("verl_patches.train_engine.initialize_training", _install_in)
 
 
 def _install_in(module: ModuleType) -> None:
@@ -26,3 +20,6 @@ def _install_in(module: ModuleType) -> None:
         return original(*arguments, **{**named, "allow_no_cuda": True})
 
     module.initialize_megatron = initialize_megatron  # type: ignore[attr-defined]
+
+
+HOOKS = {"verl_patches.train_engine.initialize_training": _install_in}

@@ -9,6 +9,10 @@ from types import TracebackType
 from typing import Any
 
 
+def _nothing(*_: Any) -> None:
+    """Do nothing: no work is outstanding."""
+
+
 class Event:
     """A time on the host's clock."""
 
@@ -20,19 +24,11 @@ class Event:
         """Record the current time."""
         self._at = time.perf_counter()
 
-    def wait(self, stream: Any = None) -> None:
-        """Do nothing: no work is outstanding."""
-
-    def reset(self, stream: Any = None) -> None:
-        """Forget the recorded time."""
-        self._at = None
-
     def query(self) -> bool:
         """Return True: all work before it is done."""
         return True
 
-    def synchronize(self) -> None:
-        """Do nothing: no work is outstanding."""
+    wait = synchronize = _nothing
 
     def elapsed_time(self, end_event: Event) -> float:
         """Return the milliseconds between two recorded events that were created with enable_timing."""
@@ -60,12 +56,6 @@ class Stream:
     ) -> None:
         return None
 
-    def wait_event(self, event: Event) -> None:
-        """Do nothing: no work is outstanding."""
-
-    def wait_stream(self, stream: Stream) -> None:
-        """Do nothing: no work is outstanding."""
-
     def record_event(self, event: Event | None = None) -> Event:
         """Record `event`, or a new one, and return it."""
         event = event or Event()
@@ -76,8 +66,7 @@ class Stream:
         """Return True: all its work is done."""
         return True
 
-    def synchronize(self) -> None:
-        """Do nothing: no work is outstanding."""
+    wait_event = wait_stream = synchronize = _nothing
 
 
 _the_stream = Stream()

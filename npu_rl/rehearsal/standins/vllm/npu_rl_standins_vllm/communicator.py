@@ -31,12 +31,12 @@ def install_in(module: ModuleType) -> None:
         self: Any, hidden_states: torch.Tensor, router_logits: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         count("vllm.dispatch")
-        hidden, logits = _manager(self).dispatch(hidden_states, router_logits)
+        hidden, logits = self.all2all_manager.dispatch(hidden_states, router_logits)
         return hidden, logits
 
     def combine(self: Any, hidden_states: torch.Tensor) -> torch.Tensor:
         count("vllm.combine")
-        combined: torch.Tensor = _manager(self).combine(hidden_states)
+        combined: torch.Tensor = self.all2all_manager.combine(hidden_states)
         return combined
 
     communicator.__init__ = __init__
@@ -55,13 +55,3 @@ def use_gloo_for_hccl(module: ModuleType) -> None:
         return original(host, port, rank, world_size, backend)
 
     module.stateless_init_torch_distributed_process_group = init  # type: ignore[attr-defined]
-
-
-def _manager(communicator: Any) -> Any:
-    if communicator.all2all_manager is None:
-        raise RuntimeError(
-            "vLLM's expert-parallel group was made while vLLM's configuration did not have several "
-            "data-parallel ranks, so it has no exchange between them: make the groups after the engine's "
-            "configuration is set (vllm.config.set_current_vllm_config), or leave it to the engine"
-        )
-    return communicator.all2all_manager

@@ -24,25 +24,22 @@ def npu_fusion_attention(
     value: torch.Tensor,
     head_num: int,
     input_layout: str,
-    pse: torch.Tensor | None = None,
-    padding_mask: torch.Tensor | None = None,
+    *,
     atten_mask: torch.Tensor | None = None,
     scale: float = 1.0,
     keep_prob: float = 1.0,
     pre_tockens: int = UNLIMITED,
     next_tockens: int = UNLIMITED,
     inner_precise: int = 0,
-    prefix: Any = None,
     actual_seq_qlen: Any = None,
     actual_seq_kvlen: Any = None,
     sparse_mode: int = 0,
     gen_mask_parallel: bool = True,
     sync: bool = False,
     softmax_layout: str = "",
-    sink: torch.Tensor | None = None,
-    dropout_mask: torch.Tensor | None = None,
     seed: int = 0,
     offset: int = 0,
+    **unsupported: Any,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, int, int, int]:
     """softmax(scale * query @ key^T, masked) @ value, with gradients.
 
@@ -66,7 +63,7 @@ def npu_fusion_attention(
         (T, N, 8); an empty tensor and three zeros, which are about dropout.
     """
     name = "npu_fusion_attention"
-    refuse(name, pse=pse, padding_mask=padding_mask, prefix=prefix, sink=sink, dropout_mask=dropout_mask)
+    refuse(name, **unsupported)
     if keep_prob != 1:
         raise UnsupportedArgument(
             f"torch_npu.{name}", "keep_prob", keep_prob, "dropout draws other numbers than an NPU"

@@ -1,7 +1,5 @@
 """Grouped matrix products: one product for each expert."""
 
-# ruff: noqa: ARG001  the signatures are torch_npu's
-
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -57,22 +55,12 @@ def npu_grouped_matmul(
     x: Sequence[torch.Tensor],
     weight: Sequence[torch.Tensor],
     *,
-    bias: Sequence[torch.Tensor] | None = None,
-    scale: Any = None,
-    offset: Any = None,
-    antiquant_scale: Any = None,
-    antiquant_offset: Any = None,
-    per_token_scale: Any = None,
     group_list: Any = None,
-    activation_input: Any = None,
-    activation_quant_scale: Any = None,
-    activation_quant_offset: Any = None,
     split_item: int | None = 0,
     group_type: int | None = None,
     group_list_type: int | None = 0,
     act_type: int | None = 0,
-    tuning_config: Any = None,
-    output_dtype: Any = None,
+    **unsupported: Any,
 ) -> list[torch.Tensor]:
     """Matrix product x[group] @ weight for each group of rows, as patched models of transformers call it.
 
@@ -88,16 +76,7 @@ def npu_grouped_matmul(
         group_type: 0, the rows of x are divided.
     """
     name = "npu_grouped_matmul"
-    refuse(
-        name, scale=scale, offset=offset, antiquant_scale=antiquant_scale, antiquant_offset=antiquant_offset
-    )
-    refuse(
-        name, per_token_scale=per_token_scale, activation_input=activation_input, act_type=act_type or None
-    )
-    refuse(
-        name, activation_quant_scale=activation_quant_scale, activation_quant_offset=activation_quant_offset
-    )
-    refuse(name, bias=bias, output_dtype=output_dtype)
+    refuse(name, act_type=act_type or None, **unsupported)
     if group_type != _ROWS:
         raise UnsupportedArgument(f"torch_npu.{name}", "group_type", group_type)
     if split_item not in (2, 3):

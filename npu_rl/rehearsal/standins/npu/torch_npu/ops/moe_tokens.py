@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -150,28 +151,9 @@ def _npu_moe_token_unpermute_with_routing_map(
 
 
 @op
-def npu_moe_token_unpermute_with_routing_map(
-    permuted_tokens: torch.Tensor,
-    sorted_indices: torch.Tensor,
-    restore_shape: Sequence[int],
-    *,
-    probs: torch.Tensor | None = None,
-    routing_map: torch.Tensor | None = None,
-    drop_and_pad: bool = False,
-) -> torch.Tensor:
-    """Tokens in their first order, each the sum over its experts.
-
-    Arguments are those of _npu_moe_token_unpermute_with_routing_map, whose first result this is.
-    """
-    whole = inspect.unwrap(_npu_moe_token_unpermute_with_routing_map)(
-        permuted_tokens,
-        sorted_indices,
-        restore_shape,
-        probs=probs,
-        routing_map=routing_map,
-        drop_and_pad=drop_and_pad,
-    )
-    result: torch.Tensor = whole[0]
+def npu_moe_token_unpermute_with_routing_map(*arguments: Any, **named: Any) -> torch.Tensor:
+    """Tokens in their first order: the first result of _npu_moe_token_unpermute_with_routing_map."""
+    result: torch.Tensor = inspect.unwrap(_npu_moe_token_unpermute_with_routing_map)(*arguments, **named)[0]
     return result
 
 
