@@ -1,8 +1,9 @@
 """Steps of a tree's own `fit`, without Ray: the workers are a stand-in, and one mistake is edited into the tree's code.
 
-    python fit_without_ray.py MADE STEPS < CASES
+    python fit_without_ray.py MADE STEPS [TRAINER [OVERRIDE...]] < CASES
 
-CASES is JSON: by name [module, function, before, after], or []. Prints by name the difference that ended it, or "".
+TRAINER is MODULE:CLASS, by default verl's own. CASES is JSON: by name [module, function, before, after], or []. Prints
+by name the difference that ended it, or "".
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hydra import compose, initialize_config_module
+import verl
+from hydra import compose, initialize_config_dir
 from npu_rl_recompute.difference import RecomputedDifferenceError
 from verl import DataProto
 from verl.trainer.ppo.ray_trainer import RayPPOTrainer, Role
@@ -92,7 +94,7 @@ def edited(module: str, function: str, before: str, after: str) -> Iterator[None
         setattr(owner, name, original)
 
 
-def fit(made: Path, steps: int) -> str:
+def fit(trainer_class: Any, made: Path, steps: int, others: list[str]) -> str:
     overrides = {
         "data.train_files": made / "train.parquet",
         "data.val_files": made / "test.parquet",
@@ -118,8 +120,11 @@ def fit(made: Path, steps: int) -> str:
         "trainer.balance_batch": False,
         "trainer.device": "cpu",
     }
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        config = compose("ppo_trainer", [f"{name}={value}" for name, value in overrides.items()])
+    folder = Path(str(verl.__file__)).parent / "trainer" / "config"
+    with initialize_config_dir(str(folder), version_base=None):
+        config = compose(
+            "ppo_trainer", [*(f"++{name}={value}" for name, value in overrides.items()), *others]
+        )
     from verl.workers.reward_manager import NaiveRewardManager
 
     def share(solution_str: str, **_: object) -> float:
@@ -129,7 +134,7 @@ def fit(made: Path, steps: int) -> str:
     from verl.utils.dataset.rl_dataset import RLHFDataset, collate_fn
 
     data = RLHFDataset(str(made / "train.parquet"), tokenizer, config.data)
-    trainer = RayPPOTrainer(
+    trainer = trainer_class(
         config,
         tokenizer,
         {Role.ActorRollout: None, Role.RefPolicy: None},
@@ -153,9 +158,13 @@ def init_workers(trainer: Any) -> None:
 
 
 if __name__ == "__main__":
+    made, steps, *named = sys.argv[1:]
+    place, *others = named or [f"{RayPPOTrainer.__module__}:RayPPOTrainer"]
+    module, _, name = place.partition(":")
+    trainer_class = getattr(importlib.import_module(module), name)
     RayPPOTrainer.init_workers = init_workers
     found = {}
     for name, edit in json.load(sys.stdin).items():
         with edited(*edit) if edit else nullcontext():
-            found[name] = fit(Path(sys.argv[1]), int(sys.argv[2]))
+            found[name] = fit(trainer_class, Path(made), int(steps), others)
     print("\n" + json.dumps(found))

@@ -14,6 +14,7 @@ import pytest
 from npu_rl.common.python_roots import INJECTED, REHEARSAL, TENSORS
 from npu_rl.rehearsal.patch_hooks import read_usage
 from npu_rl.rehearsal.training_checks.recomputed_steps import read_recomputed_steps
+from tests.code_trees import archive
 from tests.support import byte_code
 
 pytest.importorskip("torch")
@@ -21,6 +22,12 @@ pytest.importorskip("ray")
 pytestmark = [pytest.mark.rehearsal, pytest.mark.pypi]
 
 STEPS = 3
+DAPO = "recipe.dapo.dapo_ray_trainer:RayDAPOTrainer"
+FILTERED = [
+    "+algorithm.filter_groups.enable=true",
+    "+algorithm.filter_groups.metric=seq_final_reward",
+    "+algorithm.filter_groups.max_num_gen_batches=0",
+]
 Edit = tuple[str, ...]
 """Module, function, its text, and the text with the mistake."""
 TRAINER, ALGORITHMS = "verl.trainer.ppo.ray_trainer", "verl.trainer.ppo.core_algos"
@@ -113,14 +120,16 @@ CASES: dict[str, Edit] = {
 """By what is reported, the place of the edit in brackets if there are several."""
 
 
-def fitted(folder: Path, code_tree: Path, cases: Mapping[str, Edit]) -> tuple[dict[str, str], Path]:
+def fitted(
+    folder: Path, code_tree: Path, cases: Mapping[str, Edit], *trainer: str
+) -> tuple[dict[str, str], Path]:
     path = os.pathsep.join(map(str, [INJECTED, REHEARSAL, TENSORS, code_tree]))
     env = {**os.environ, **byte_code(), "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     made, usage = folder / "made", folder / "usage"
     usage.mkdir()
     subprocess.run([sys.executable, "-m", "npu_rl_make", made, "1", "64"], env=env, check=True)
     done = subprocess.run(
-        [sys.executable, Path(__file__).with_name("fit_without_ray.py"), made, str(STEPS)],
+        [sys.executable, Path(__file__).with_name("fit_without_ray.py"), made, str(STEPS), *trainer],
         env={**env, "NPU_RL_STANDINS": "cpu", "NPU_RL_USAGE": str(usage)},
         input=json.dumps(cases),
         capture_output=True,
@@ -151,3 +160,15 @@ def test_a_clean_tree_has_every_comparison_in_each_step(tmp_path: Path, code_tre
     assert recorded.comparisons.pop("reference's log-probabilities") == STEPS - 1
     assert set(recorded.comparisons.values()) == {STEPS} and len(recorded.comparisons) == 8
     recorded.require_right(tmp_path, STEPS)
+
+
+@pytest.mark.upstreams
+def test_dapos_own_trainer_is_recomputed(tmp_path: Path, upstreams: Path) -> None:
+    tree = tmp_path / "tree"
+    for package in ("verl", "recipe/dapo"):
+        archive(upstreams / "volcengine+verl" / "repo", "796871d", package, tree)
+    found, usage = fitted(tmp_path, tree, {"clean": ()}, DAPO, *FILTERED)
+    assert found == {"clean": ""}
+    recorded = read_recomputed_steps([usage], read_usage(usage)[1])
+    assert recorded.comparisons["advantages"] == STEPS and not recorded.unfired
+    assert recorded.comparisons["groups kept by dynamic sampling"] == STEPS

@@ -104,6 +104,15 @@ def test_groups_of_one_prompt_and_n_rows(recompute: SimpleNamespace) -> None:
             recompute.batch_rows.require_groups(batch(recompute, uids, prompts), 2)
 
 
+def test_groups_without_a_difference_are_not_kept(recompute: SimpleNamespace) -> None:
+    rows = batch(recompute, "aabb", [7, 7, 8, 8], acc=[0, 1, 1, 1])
+    require = recompute.batch_rows.require_unequal
+    require(rows, "score", torch.tensor([1.0, 2, 3, 4]))
+    for metric, scores in {"acc": [1.0, 2, 3, 4], "score": [1.0, 2, 3, 3]}.items():
+        with pytest.raises(recompute.difference.RecomputedDifferenceError, match=r"row 2: .*was kept"):
+            require(rows, metric, torch.tensor(scores))
+
+
 def test_a_response_and_a_right_answer_of_another_prompt(recompute: SimpleNamespace) -> None:
     rows = batch(recompute, "ab", [7, 8], reward_model=[{"ground_truth": "x"}, {"ground_truth": 1}])
     recompute.batch_rows.require_generated(rows, {((7,), (57,)), ((8,), (58,))})
