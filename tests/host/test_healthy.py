@@ -23,5 +23,5 @@ def test_a_healthy_host_has_no_red_line(tmp_path: Path, kind: str) -> None:
     before = under(tmp_path)
     report = host.report()
     assert [line for line in report.lines if line.state in (RED, UNKNOWN)] == []
-    assert report.host.kind == kind
+    assert report.kind == kind
     assert set(under(tmp_path)) - set(before) <= {"proc/self/environ"}
