@@ -50,17 +50,22 @@ def batch_of(numbers: torch.Generator, rows: int) -> dict[str, torch.Tensor]:
     }  # fmt: skip
 
 
+def tiny_model() -> Any:
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    return Qwen2ForCausalLM(
+        Qwen2Config(vocab_size=VOCABULARY, num_key_value_heads=2, attn_implementation="eager", **sizes)
+    )
+
+
 def train(job: dict[str, Any]) -> list[dict[str, Any]]:
     """Return verl's metrics of each step."""
-    from transformers import Qwen2Config, Qwen2ForCausalLM
     from verl import DataProto
 
     actor_class = sys.modules[ACTOR].DataParallelPPOActor
     torch.manual_seed(job["seed"])
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
-    model = Qwen2ForCausalLM(
-        Qwen2Config(vocab_size=VOCABULARY, num_key_value_heads=2, attn_implementation="eager", **sizes)
-    )
+    model = tiny_model()
     config = config_of(job)
     reference = actor_class(config, copy.deepcopy(model))
     actor = actor_class(config, model, torch.optim.AdamW(model.parameters(), lr=job["lr"]))
@@ -80,4 +85,5 @@ def train(job: dict[str, Any]) -> list[dict[str, Any]]:
 
 importlib.import_module(ACTOR)
 importlib.import_module("transformers.models.qwen2.modeling_qwen2")
-planted_steps.run([LOSSES, ACTOR], DEFAULTS, train)
+if __name__ == "__main__":
+    planted_steps.run([LOSSES, ACTOR], DEFAULTS, train)

@@ -21,29 +21,29 @@ pytest.importorskip("torch")
 pytest.importorskip("tensordict")
 pytestmark = pytest.mark.rehearsal
 
+HERE = Path(__file__).parent
 Found = dict[str, dict[str, Any]]
 
 
-def steps(code: Path, program: str, plants: Mapping[str, Plant], usage: Path, **job: Any) -> Found:
+def steps(code: Path, program: str, plants: Mapping[str, Plant], usage: Path) -> Found:
     """What each plant leads to in steps of a tree's actor."""
-    roots = (
-        [INJECTED, REHEARSAL, NPU, ROOT / "patchsets/witnesses"]
-        if "megatron" in program
-        else [INJECTED, REHEARSAL]
-    )
+    roots = [NPU, ROOT / "patchsets/witnesses"] if "megatron" in program else []
+    given = {name: [plant.changes, plant.options] for name, plant in plants.items()}
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", Path(__file__).parent / program,
-         json.dumps({**job, "plants": {name: [plant.changes, plant.options] for name, plant in plants.items()}})],
-        cwd=code, capture_output=True, text=True, timeout=600, check=False,
-        env={
-            **os.environ, **byte_code(), "PYTHONPATH": os.pathsep.join(map(str, [*roots, code])),
-            "OMP_NUM_THREADS": "1", "TORCHDYNAMO_DISABLE": "1", "CUDA_VISIBLE_DEVICES": "",
-            "NPU_RL_STANDINS": "cpu", "NPU_RL_USAGE": str(usage),
-        },
+        [sys.executable, "-W", "ignore", HERE / program, json.dumps({"plants": given})],
+        cwd=code, capture_output=True, text=True, timeout=900, check=False, env=environment([*roots, code], usage),
     )  # fmt: skip
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"plant"')]
     assert len(lines) == len(plants), done.stdout[-2000:] + done.stderr[-4000:]
     return {line["plant"]: line for line in lines}
+
+
+def environment(roots: list[Path], usage: Path) -> dict[str, str]:
+    path = os.pathsep.join(map(str, [INJECTED, REHEARSAL, *roots]))
+    return {
+        **os.environ, **byte_code(), "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "TORCHDYNAMO_DISABLE": "1",
+        "CUDA_VISIBLE_DEVICES": "", "NPU_RL_STANDINS": "cpu", "NPU_RL_USAGE": str(usage),
+    }  # fmt: skip
 
 
 def require_named(found: Mapping[str, Any], plant: Plant) -> None:
@@ -96,3 +96,19 @@ TREES: dict[str, tuple[Callable[[Path, Path], Path], str, Mapping[str, Plant]]] 
 )
 def test_on_other_trees(tree: str, name: str, of_upstreams: Found) -> None:
     require_named(of_upstreams[f"{tree}: {name}"], TREES[tree][2][name])
+
+
+@pytest.mark.pypi
+def test_two_ranks_make_the_update_of_one(code_tree: Path, tmp_path: Path) -> None:
+    """Weights after an update, averaged over ranks by the tree's FSDP, against one rank with the whole batch."""
+
+    def start(rank: int, world: int) -> subprocess.Popen[str]:
+        words = [HERE / "ranks_steps.py", str(rank), str(world), tmp_path / f"meet{world}"]
+        return subprocess.Popen(
+            [sys.executable, "-W", "ignore", *words],
+            cwd=code_tree, stdout=subprocess.PIPE, text=True, env=environment([code_tree], tmp_path),
+        )  # fmt: skip
+
+    running = [start(0, 1), start(0, 2), start(1, 2)]
+    one, *two = (json.loads(process.communicate(timeout=600)[0].splitlines()[-1]) for process in running)
+    assert all(norms == pytest.approx(one, rel=1e-6) for norms in two)

@@ -42,7 +42,12 @@ LEFT_OUT = {
     "learning rate": "it is the optimizer's",
 }
 
-RATIO_LIMITS = {"fsdp": 0.05, "megatron": 0.05}
+RATIO_LIMIT = 0.01
+"""Greatest log-ratio between two passes with the same weights.
+
+Over ten seeds, with micro batches of other sizes and cut by tokens (FSDP, 40 updates), and on Megatron's schedule (10),
+the passes gave equal bits: tests/recompute/fsdp_steps.py and megatron_steps.py, torch 2.13 on a CPU.
+"""
 _VISIBLE_RATE = 1e-4
 """Learning rate from which one update changes log-probabilities by more than a clean pass."""
 _ON_POLICY = (
@@ -292,11 +297,10 @@ class UpdateCheck:
                 "log-probabilities are one position late": (current - current.roll(1, 1)) * mask,
             }
 
-        limit = RATIO_LIMITS[self._back_end]
         got = (current - old) * mask
-        require_equal(RATIO, got, torch.zeros_like(got), limit, mistakes, self._step)
+        require_equal(RATIO, got, torch.zeros_like(got), RATIO_LIMIT, mistakes, self._step)
         shifted = ((current - old.roll(-1, 1)) * mask)[:, :-1].abs()
-        if bool((shifted > limit).any()):  # else nobody could see a shift
+        if bool((shifted > RATIO_LIMIT).any()):  # else nobody could see a shift
             compared(RATIO)
 
     def _compare_reference(self, rows: list[Rows]) -> None:
