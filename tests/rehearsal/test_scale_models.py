@@ -57,7 +57,7 @@ def test_recomputation_is_as_configured_of_one_layer() -> None:
 
 
 @pytest.mark.rehearsal
-@pytest.mark.parametrize("kind", ["tiny-qwen2", "tiny-qwen3", "tiny-qwen3-moe"])
+@pytest.mark.parametrize("kind", ["tiny-deepseek-v3", "tiny-qwen2", "tiny-qwen3", "tiny-qwen3-moe"])
 def test_its_counted_shape_is_that_of_the_made_one(kind: str, tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     loaded = load_recipe(GRPO)
