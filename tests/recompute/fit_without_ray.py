@@ -27,7 +27,7 @@ from verl.trainer.ppo.ray_trainer import RayPPOTrainer, Role
 from verl.utils import torch_functional
 from verl.utils.tokenizer import hf_tokenizer
 
-GROUP, LENGTH, END = 4, 8, 2
+BATCH, GROUP, LENGTH, END = 4, 4, 8, 2
 
 
 class Workers:
@@ -37,7 +37,10 @@ class Workers:
         self.random = torch.Generator().manual_seed(1)
 
     def generate_sequences(self, data: DataProto) -> DataProto:
-        prompts, mask = data.batch["input_ids"], data.batch["attention_mask"]
+        each = GROUP if len(data) == BATCH else 1  # verl at 54c9b73 repeats prompts in its rollout
+        prompts, mask = (
+            data.batch[name].repeat_interleave(each, 0) for name in ("input_ids", "attention_mask")
+        )
         shape = (len(prompts), LENGTH)
         responses = torch.randint(5, 20, shape, generator=self.random)
         responses[torch.rand(shape, generator=self.random) < 0.1] = END
@@ -98,7 +101,7 @@ def fit(trainer_class: Any, made: Path, steps: int, others: list[str]) -> str:
     overrides = {
         "data.train_files": made / "train.parquet",
         "data.val_files": made / "test.parquet",
-        "data.train_batch_size": 4,
+        "data.train_batch_size": BATCH,
         "data.max_prompt_length": 32,
         "data.max_response_length": LENGTH,
         "data.dataloader_num_workers": 0,
