@@ -185,7 +185,9 @@ def _train(model: Any, batch: _Batch, answers: _Batch) -> None:
         if settled:
             margin = margins(model, answers)
             learnt = digits[rows, sums].exp().mean() >= _LEAST_RIGHT and margin.min() >= _LEAST_MARGIN
-            if learnt and min(_effects(model, batch).values()) >= LEAST_EFFECT:
+            # Nothing trains the biases' own effect, which a margin can make too small; syncs compare their values.
+            biases = number < 2 * _DECAY
+            if learnt and min(_effects(model, batch, biases=biases).values()) >= LEAST_EFFECT:
                 return
             missing = missing + _MARGIN_WEIGHT * torch.relu(_WANTED_MARGIN - margin).mean()
         loss = missing - (wanted * batch.answered).sum(-1).mean()
@@ -251,14 +253,14 @@ def _wrong_scale() -> float:
     return math.sqrt(width / rope) / factor**2
 
 
-def _effects(model: Any, batch: _Batch) -> dict[str, float]:
-    """Return the effect of every parameter, router bias and part that is not a tensor."""
+def _effects(model: Any, batch: _Batch, *, biases: bool = True) -> dict[str, float]:
+    """Return the effect of every parameter, part that is not a tensor and, if wanted, router bias."""
     import torch
 
-    biases = [name for name, _ in model.named_buffers() if name.endswith("e_score_correction_bias")]
+    buffers = [name for name, _ in model.named_buffers() if name.endswith("e_score_correction_bias")]
     with torch.no_grad():
         own = _of_next_tokens(_log_probs(model, batch), batch).exp()
-        every = [*(name for name, _ in model.named_parameters()), *biases, SCALE, GROUPS]
+        every = [*(name for name, _ in model.named_parameters()), *(buffers if biases else ()), SCALE, GROUPS]
         return {name: float(_effect(model, batch, name, own)) for name in every}
 
 
