@@ -20,7 +20,7 @@ DRIVER = {"rewards of tokens", "positions of log-probabilities", "reference's lo
     *("sampled responses", "reference's weights", "reference's weights in the checkpoint"),
 }
 MISTAKES: dict[str, Edit] = {
-    "advantages, step 1, row 0, token 0: .*: its sign is exchanged": (
+    "advantages, step 1, row [0-9]+, token 0: .*: its sign is exchanged": (
         "verl/trainer/ppo/core_algos.py",
         "scores[i] = (scores[i] - id2mean[index[i]]) / (id2std[index[i]] + epsilon)",
         "scores[i] = (id2mean[index[i]] - scores[i]) / (id2std[index[i]] + epsilon)",
