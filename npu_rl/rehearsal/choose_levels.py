@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from npu_rl.common.documentation import page_url
 from npu_rl.common.errors import NpuRlError, RecipeError, UsageError
 from npu_rl.common.interpreter import read_interpreter
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
-from npu_rl.rehearsal import scale_npu_trainer, scale_recipe, scale_rollout
+from npu_rl.rehearsal import scale_npu_trainer, scale_recipe, scale_rollout, scale_server
 from npu_rl.rehearsal.layout_report import NotRehearsed
 from npu_rl.rehearsal.level_names import LEVELS, require_level
 from npu_rl.rehearsal.scale_rollout import CASES, Case
+from npu_rl.rehearsal.scale_server import has_server
 from npu_rl.rehearsal.training_checks.interrupted_training import SAVED, TWICE, is_interrupted
-from npu_rl.training.host.vllm_environment import REQUIREMENTS
+from npu_rl.training.host.vllm_environment import REQUIREMENTS, vllm_version
 from npu_rl.training.run.prepare import Prepared
 from npu_rl.training.run.training_interpreter import require_packages
 
@@ -93,12 +93,6 @@ def choose_levels(prepared: Prepared, level: str) -> Chosen:
     return Chosen(possible, CASES[:1] if level == "quick" else CASES, steps, left_out)
 
 
-def vllm_version(code: Path) -> str | None:
-    """Return a tree's vLLM version, without its local part, or None."""
-    found = next(code.glob("vllm-*.dist-info"), None)
-    return None if found is None else found.name[len("vllm-") : -len(".dist-info")].partition("+")[0]
-
-
 def groups_obstacle(prepared: Prepared) -> str | None:
     """Return why vLLM's groups can't be formed at the level *layout*, or None."""
     version = vllm_version(prepared.paths.code)
@@ -121,8 +115,9 @@ def _is_npu_trainer(prepared: Prepared) -> bool:
 def _has_vllm(prepared: Prepared) -> bool:
     """Return whether vLLM's engine generates in the run, and not at the level train."""
     recipe = prepared.recipe
-    generates = not recipe.has_own_keys and recipe.rollout.engine == "vllm"
-    return generates and (prepared.paths.code / "vllm").is_dir() and not _is_npu_trainer(prepared)
+    code = prepared.paths.code
+    generates = not recipe.has_own_keys and recipe.rollout.engine == "vllm" and not has_server(code)
+    return generates and (code / "vllm").is_dir() and not _is_npu_trainer(prepared)
 
 
 def _not_rehearsed(level: str, error: NpuRlError) -> NotRehearsed:
@@ -192,18 +187,24 @@ def _reasons(prepared: Prepared, level: str) -> Iterator[tuple[tuple[str, ...], 
     ]
     if level == "rollout" and missing:
         yield ("manifest",), f"The tree of {manifest} does not have {', '.join(missing)}."
+    serves = level == "train" and has_server(code)
     workers = f"verl/workers/{'megatron' if recipe.megatron else 'fsdp'}_workers.py"
-    if not engine and not (code / workers).is_file():
+    if not engine and not serves and not (code / workers).is_file():
         yield (
             ("manifest",),
-            f"The stand-in for the rollout is made for {workers}, which {manifest} does not have: verl removed it "
-            "with 0.8, and its successors have no CPU version.",
+            f"The stand-in for the rollout is made for {workers}, which {manifest} does not have.",
         )
     version = vllm_version(code)
-    if engine and version != VLLM_STANDINS:
+    wanted = scale_server.VLLM if serves else VLLM_STANDINS
+    if (engine or serves) and version != wanted:
         yield (
             ("manifest",),
-            f"The stand-ins for vLLM's compiled code are for {VLLM_STANDINS}, and the tree has {version or 'none'}.",
+            f"The stand-ins for vLLM's compiled code are for {wanted}, and the tree has {version or 'none'}.",
+        )
+    if serves and scale_server.model_of(recipe).startswith("tiny-deepseek"):
+        yield (
+            ("model", "architecture"),
+            "Its model has latent attention, which the CPU platform of vLLM's server has not.",
         )
 
 

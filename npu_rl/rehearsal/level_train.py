@@ -18,6 +18,7 @@ from npu_rl.rehearsal.rehearsal_report import TrainPart
 from npu_rl.rehearsal.run_differences.changed_settings import changed_settings
 from npu_rl.rehearsal.scale_recipe import scale_recipe
 from npu_rl.rehearsal.scale_rollout import Case, scale_for_rollout
+from npu_rl.rehearsal.scale_server import has_server, scale_for_server
 from npu_rl.rehearsal.training_checks.engine_differences import (
     ENGINE_LIMITS,
     require_differences,
@@ -61,6 +62,8 @@ def rehearse_training(
         recipe = scale_npu_trainer.scale_npu_trainer(prepared.recipe, record.name)
     elif case is not None:
         recipe = scale_for_rollout(prepared.recipe, record.name, case)
+    elif has_server(prepared.paths.code):
+        recipe = scale_for_server(prepared.recipe, record.name)
     else:
         recipe = scale_recipe(prepared.recipe, record.name)
     interrupts = case in (None, INTERRUPTED)
@@ -71,7 +74,8 @@ def rehearse_training(
         small = prepared.with_recipe(recipe)
         if layout is not None:
             small = with_checkpoint(small, record, layout, screen)
-        limits = None if layout is None else ENGINE_LIMITS
+        serves = has_server(prepared.paths.code)
+        limits = None if layout is None and not serves else ENGINE_LIMITS
         if interrupts and is_interrupted(recipe.steps, saved):
             _train_and_resume(small, record, screen, part, saved, limits)
         else:

@@ -25,7 +25,6 @@ from npu_rl.rehearsal.choose_levels import (
     choose_levels,
     groups_obstacle,
     has_mindspeed,
-    vllm_version,
 )
 from npu_rl.rehearsal.level_imports import modules_of_run, rehearse_imports
 from npu_rl.rehearsal.level_layout import rehearse_layout
@@ -36,7 +35,7 @@ from npu_rl.rehearsal.run_differences.differences import differences
 from npu_rl.rehearsal.scale_recipe import scale_recipe
 from npu_rl.rehearsal.training_checks.recomputed_steps import is_recomputation
 from npu_rl.stack.sources.progress import Notify
-from npu_rl.training.host.vllm_environment import ENVIRONMENT as VLLM_ON_CPU
+from npu_rl.training.host.vllm_environment import vllm_on_cpu, vllm_version
 from npu_rl.training.monitor.screen import PlainScreen, clock
 from npu_rl.training.record.attempt import dump
 from npu_rl.training.record.rehearsal_end import end_recorded
@@ -179,9 +178,8 @@ def _child(prepared: Prepared, record: RunRecord, *, npu: bool) -> TrainingChild
     if not prepared.recipe.has_own_keys and prepared.recipe.rollout.engine == "vllm":
         known = vllm_version(prepared.paths.code) == VLLM_STANDINS  # the stand-ins refuse other versions
         standins += [VLLM] if known else []
-        own["VLLM_PLUGINS"] = (
-            VLLM_ON_CPU["VLLM_PLUGINS"] if known else ""
-        )  # vllm-ascend's would ask for a device
+        # vllm-ascend's plugin would ask for a device.
+        own["VLLM_PLUGINS"] = vllm_on_cpu(prepared.paths.code)["VLLM_PLUGINS"] if known else ""
     path = os.pathsep.join(map(str, [*standins, prepared.paths.code]))
     environment = {**os.environ, **own, "PYTHONPATH": path}
     return TrainingChild(prepared.paths.code, Path(prepared.interpreter.path), environment)

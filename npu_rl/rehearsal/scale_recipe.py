@@ -12,8 +12,8 @@ from npu_rl.recipes.recipe.schema_training import Parallel
 from npu_rl.rehearsal.model_size_keys import SIZE_KEYS, scaled_transformer
 
 STEPS = 60
-_BATCH, _SAMPLES, _MICRO = 8, 8, 16
-PROMPT, _RESPONSE = 32, 16
+_BATCH, SAMPLES, _MICRO = 8, 8, 16
+PROMPT, RESPONSE = 32, 16  # tokens
 _RATE = 3e-3  # with which the tiny models learn
 # What is made for a published model (`model.architecture`); any other is a DeepSeek-V3.
 _TINY = {
@@ -55,7 +55,7 @@ def scale_recipe(recipe: Recipe, name: str) -> Recipe:
             make="digit-questions",
             batch=_BATCH,
             prompt_length=PROMPT,
-            response_length=_RESPONSE,
+            response_length=RESPONSE,
             filter_overlong=False,
             loader_workers=0,
             shuffle=recipe.data.shuffle,
@@ -66,7 +66,7 @@ def scale_recipe(recipe: Recipe, name: str) -> Recipe:
         "rollout": Rollout(
             # The stand-in generates in both cases; Megatron's workers don't support `hf`.
             engine="vllm" if recipe.megatron else "hf",
-            responses=_SAMPLES,
+            responses=SAMPLES,
             temperature=recipe.rollout.temperature,
             top_p=recipe.rollout.top_p,
             top_k=recipe.rollout.top_k,
@@ -123,8 +123,8 @@ def _overrides(recipe: Recipe) -> dict[str, Any]:
         "algorithm.filter_groups.max_num_gen_batches": 0,
         # A response of 16 tokens is no long one; DAPO's reward manager compares the lengths all the same.
         "reward_model.overlong_buffer.enable": False,
-        "reward_model.overlong_buffer.len": _RESPONSE // 4,
-        "reward_model.max_resp_len": _RESPONSE,
+        "reward_model.overlong_buffer.len": RESPONSE // 4,
+        "reward_model.max_resp_len": RESPONSE,
     }
     if isinstance(generated, int) and recipe.data.batch:
         scaled["data.gen_batch_size"] = max(1, generated * _BATCH // recipe.data.batch)

@@ -10,8 +10,8 @@ import pytest
 
 from npu_rl.common.errors import HostError, RecipeError, UsageError
 from npu_rl.common.interpreter import Interpreter
-from npu_rl.rehearsal.choose_levels import QUICK_STEPS, choose_levels, groups_obstacle, vllm_version
-from npu_rl.training.host.vllm_environment import REQUIREMENTS
+from npu_rl.rehearsal.choose_levels import QUICK_STEPS, choose_levels, groups_obstacle
+from npu_rl.training.host.vllm_environment import REQUIREMENTS, vllm_version
 from npu_rl.training.run.prepare import Prepared
 from tests.code_trees import lay
 from tests.training.fake_run import FakeRun
@@ -87,8 +87,7 @@ def test_quick_is_one_training_of_a_few_steps_and_names_what_it_leaves_out(tmp_p
 
 
 def test_workers_without_a_place_for_the_standin_are_refused_and_left_out_of_all(tmp_path: Path) -> None:
-    """verl 0.8 and later."""
-    without = prepared(tmp_path, {"verl/workers/engine_workers.py": ""})
+    without = prepared(tmp_path, {"verl/workers/__init__.py": ""})
     for level in ("train", "quick"):
         with pytest.raises(
             RecipeError, match=r"The stand-in for the rollout is made for .*fsdp_workers\.py"
@@ -135,6 +134,35 @@ def test_a_vllm_without_standins_leaves_the_level_train_and_the_trainings_groups
         "rollout",
     ]
     assert "vLLM 0.18.0" in (groups_obstacle(newer) or "")
+
+
+SERVER = {"verl/workers/engine_workers.py": "", "vllm/__init__.py": "", "mindspeed/__init__.py": ""}
+
+
+def with_server(vllm: str = "0.18.0+empty") -> dict[str, str]:
+    return {**SERVER, f"vllm-{vllm}.dist-info/METADATA": ""}
+
+
+def test_a_trainer_with_servers_has_vllm_at_the_level_train(tmp_path: Path) -> None:
+    chosen = choose_levels(of_steps(prepared(tmp_path, with_server(), "today-grpo-qwen3-30b"), 60), "all")
+    assert chosen.levels == ("imports", "layout", "train")
+    assert [part.what for part in chosen.left_out] == ["layout, the rollout's groups"]
+    quick = choose_levels(prepared(tmp_path / "quick", with_server(), "today-grpo-qwen3-235b"), "quick")
+    assert quick.levels == ("train",)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "vllm", "why"),
+    [
+        ("today-grpo-moonlight-16b", "0.18.0+empty", "latent attention"),
+        ("today-dapo-deepseek-v3", "0.18.0+empty", "latent attention"),
+        ("newest-gspo-qwen3-30b", "0.20.0+empty", "are for 0.18.0, and the tree has 0.20.0"),
+    ],
+)
+def test_what_no_server_on_a_cpu_can_do_is_refused(tmp_path: Path, recipe: str, vllm: str, why: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        choose_levels(prepared(tmp_path, with_server(vllm), recipe), "train")
+    assert why in (caught.value.why or "")
 
 
 def test_megatron_without_mindspeed_trains_at_no_level(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def test_it_trains_with_its_own_settings(workspace: Path, env: dict[str, str]) -
     syncs = report["train"]["weight_syncs"]  # steps 1 to 7 and 6 to 9, and validations at 6, 6 and 9
     assert syncs["tensors"] == 53 and syncs["syncs"] >= 14 and not syncs["unknown"] + syncs["faults"]  # type: ignore[index]
     assert used["rollout.weights_filled"] >= 16  # a second time, with changed weights, in each attempt
-    assert any("Megatron-core with MindSpeed" in str(line) for line in report["real"])
+    assert any("megatron with MindSpeed" in str(line) for line in report["real"])
     resumed = report["train"]["resumed"]
     assert resumed["steps"] == [6, 7] and resumed["difference"] == 0  # type: ignore[index]
 

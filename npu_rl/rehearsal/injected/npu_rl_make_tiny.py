@@ -81,7 +81,7 @@ def random_qwen(kind: str, tokenizer: Any, seed: int) -> Any:
         sizes["decoder_sparse_step"] = 1
     name = {"tiny-qwen2": "Qwen2", "tiny-qwen3": "Qwen3", "tiny-qwen3-moe": "Qwen3Moe"}[kind]
     config = getattr(transformers, f"{name}Config")(
-        vocab_size=len(tokenizer) + (-len(tokenizer)) % 64, hidden_size=64, intermediate_size=128,
+        vocab_size=len(tokenizer), hidden_size=64, intermediate_size=128,
         num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=512,
         tie_word_embeddings=False, **_special_tokens(tokenizer), **sizes,
     )  # fmt: skip

@@ -27,7 +27,7 @@ from npu_rl.recipes.sizing.machine import Machine
 from npu_rl.recipes.trainer_keys.plain_config import plain_config
 from npu_rl.stack.lock.lock_model import Lock
 from npu_rl.stack.sources.progress import Notify
-from npu_rl.training.host.vllm_environment import ENVIRONMENT as VLLM_ON_CPU
+from npu_rl.training.host.vllm_environment import vllm_on_cpu
 from npu_rl.training.host.workspace_environment import (
     WorkspaceEnvironment,
     require_environment,
@@ -118,7 +118,10 @@ class Prepared:
             search_path=self.judgement.search_path,
             groups=self.judgement.groups,
             needs=ray_needs(self.recipe),
-            manifest_env={**self.lock.env, **(VLLM_ON_CPU if self._vllm_on_cpu(rollout_standin) else {})},
+            manifest_env={
+                **self.lock.env,
+                **(vllm_on_cpu(self.paths.code) if self._vllm_on_cpu(rollout_standin) else {}),
+            },
             resume=resume,
             rollout_standin=rollout_standin,
             packages=self.interpreter.packages,

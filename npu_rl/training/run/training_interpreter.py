@@ -15,6 +15,7 @@ from npu_rl.common.interpreter import Interpreter, read_interpreter
 from npu_rl.common.package_versions import lacking_packages
 from npu_rl.stack.installation.unfinished import unfinished_packages
 from npu_rl.stack.lock.lock_model import Lock
+from npu_rl.training.host.vllm_environment import vllm_version
 from npu_rl.workspace.folder.chosen_interpreter import choose
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from npu_rl.workspace.packages.install_command import InstallPython, bundle_of, install_command
@@ -39,7 +40,7 @@ def sufficient_interpreter(
     Raises:
         HostError: If it lacks a package of the stack, or an installation into it was interrupted.
     """
-    required = _requirements(report.lock, stands_in, root)
+    required = _requirements(report.lock, paths.code, stands_in, root)
     found = read_interpreter(choose(python, paths, report.receipt.setup))
     install = installing(paths, report, found)
     if unfinished_packages(Path(found.prefix)):
@@ -107,17 +108,18 @@ def installing(paths: WorkspacePaths, report: Report, found: Interpreter) -> str
     return install_command(paths, report.receipt.setup, into)
 
 
-def _requirements(lock: Lock, rehearse: bool, root: Path) -> tuple[str, ...]:
+def _requirements(lock: Lock, code: Path, rehearse: bool, root: Path) -> tuple[str, ...]:
     """Return the requirements on the interpreter.
 
-    They are the manifest's. A stack for NPUs or GPUs on a machine without any needs those of the quickstart, with
-    which rehearsals were run (the extra `rehearsal`).
+    They are the manifest's. A stack for NPUs or GPUs on a machine without any needs those of the quickstart with its
+    vLLM, with which rehearsals were run (for 0.9.1 the extra `rehearsal`).
     """
     if not rehearse or lock.device == "cpu" or host_facts.devices(lock.device, root):
         return lock.requirements
     from npu_rl.stack.manifest.load_manifest import load_manifest
 
-    return tuple(load_manifest("quickstart").manifest.requirements)
+    of_cpu = "quickstart-today" if vllm_version(code) == "0.18.0" else "quickstart"
+    return tuple(load_manifest(of_cpu).manifest.requirements)
 
 
 def _how_to_install(

@@ -39,6 +39,8 @@ def test_grouped_matmul_of_rows(torch_npu: ModuleType, sizes: list[int], kind: s
     groups = torch.tensor(sizes) if kind == "sizes" else torch.tensor(sizes).cumsum(0)
     named = {"group_list_type": int(kind == "sizes"), "group_type": 0, "split_item": 2}
     (got,) = torch_npu.npu_grouped_matmul([x], [weight], group_list=groups, **named)
+    (of_list,) = torch_npu.npu_grouped_matmul([x], list(weight), group_list=groups, **named)
+    assert torch.equal(got, of_list)
     owner = [expert for expert, size in enumerate(sizes) for _ in range(size)]
     rows = [x[i] @ weight[expert] for i, expert in enumerate(owner)]
     expected = torch.stack([*rows, *[torch.zeros(5)] * (6 - len(rows))])
@@ -47,12 +49,19 @@ def test_grouped_matmul_of_rows(torch_npu: ModuleType, sizes: list[int], kind: s
         same_gradients(got, expected, (x, weight))
 
 
+def test_grouped_matmul_of_the_inner_dimension(torch_npu: ModuleType) -> None:
+    x, y = torch.randn(4, 5), torch.randn(5, 3)
+    named = {"group_list_type": 1, "group_type": 2, "split_item": 3}
+    (got,) = torch_npu.npu_grouped_matmul([x], [y], group_list=torch.tensor([2, 0, 3]), **named)
+    close(got, torch.stack([x[:, :2] @ y[:2], torch.zeros(4, 3), x[:, 2:] @ y[2:]]))
+
+
 @pytest.mark.parametrize(
     ("named", "told"),
     [
         ({"group_list": [3, 2]}, r"group_list \[3, 2\]"), ({"group_list": [3, 5]}, "doesn't divide 4 rows"),
         ({"group_list": [4]}, "1 groups and 2 weights"), ({"scale": [1]}, r"scale=\[1\]"),
-        ({"bias": [torch.zeros(3)]}, "bias="), ({"group_type": 2}, "group_type=2"),
+        ({"bias": [torch.zeros(3)]}, "bias="), ({"group_type": 1}, "group_type=1"),
         ({"group_type": -1}, "group_type=-1"), ({"split_item": 0}, "split_item=0"),
         ({"x": [torch.zeros(2, 2)] * 2}, "2 tensors"),
     ],

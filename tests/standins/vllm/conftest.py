@@ -45,13 +45,14 @@ def standins() -> ModuleType:
     sys.path[:0] = [str(INJECTED), str(REHEARSAL), str(VLLM)]
     try:
         import npu_rl_standins_vllm
+        import npu_rl_standins_vllm.cached_attention
         import npu_rl_standins_vllm.communicator
         import npu_rl_standins_vllm.experts
         import npu_rl_standins_vllm.ops
         import npu_rl_standins_vllm.paged
     finally:
         del sys.path[:2]
-    npu_rl_standins_vllm.ops.install()
+    npu_rl_standins_vllm.ops.install(npu_rl_standins_vllm.cached_attention.OPS)
     return npu_rl_standins_vllm
 
 

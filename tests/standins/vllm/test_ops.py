@@ -139,8 +139,26 @@ def test_attention_over_scattered_blocks(standins: ModuleType, kv_heads: int, ne
         paged.flash_attn_varlen_func(
             out, query, key_cache, value_cache, queries, sums, 12, 33, scale, True, table, None
         )
-    parts = zip(query.split(new), keys, values, strict=True)
-    close(out, torch.cat([attention(*part, scale) for part in parts]))
+    expected = torch.cat(
+        [attention(*part, scale) for part in zip(query.split(new), keys, values, strict=True)]
+    )
+    close(out, expected)
+
+    ops = torch.ops._C  # as 0.18.0 calls them
+    of_server = [key_cache.clone().fill_(math.nan), value_cache.clone().fill_(math.nan)]
+    slots = torch.cat(
+        [
+            table[row].long()[torch.arange(n) // size] * size + torch.arange(n) % size
+            for row, n in enumerate(lengths)
+        ]
+    )
+    ops.cpu_attn_reshape_and_cache(torch.cat(keys), torch.cat(values), *of_server, slots, "vec")
+    plain = (None, -1, -1, table, 0.0, torch.empty(0), None)
+    out.zero_()
+    ops.cpu_attention_with_kv_cache(
+        query, *of_server, out, queries, torch.tensor(lengths).int(), scale, True, *plain
+    )
+    close(out, expected)
 
 
 def test_attention_refuses_what_it_does_not_compute(standins: ModuleType) -> None:
@@ -153,6 +171,17 @@ def test_attention_refuses_what_it_does_not_compute(standins: ModuleType) -> Non
         call(one.clone(), one, cache, cache, ends, ends, 1, 1, 1.0, False, table)
     with pytest.raises(NotImplementedError, match="window_size_left=3"):
         call(one.clone(), one, cache, cache, ends, ends, 1, 1, 1.0, True, table, None, window_size_left=3)
+    for place, value, told in (
+        (0, False, "causal=False"),
+        (2, 4, "sliding_window_left=4"),
+        (5, 0.5, "softcap=0.5"),
+    ):
+        given = [True, None, -1, -1, table, 0.0, torch.empty(0), None]
+        given[place] = value
+        with pytest.raises(NotImplementedError, match=told):
+            torch.ops._C.cpu_attention_with_kv_cache(
+                one.clone(), cache, cache, one.clone(), ends.int(), torch.tensor([1]).int(), 1.0, *given
+            )
 
 
 @pytest.mark.parametrize("dtype", TYPES)

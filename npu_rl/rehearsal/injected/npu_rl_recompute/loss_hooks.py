@@ -27,6 +27,11 @@ def install() -> None:
     after_import(FSDP, _watch_fsdp)
     for module in MEGATRON:
         after_import(module, _watch_megatron)
+    after_import("verl.workers.engine_workers", _leave_engines_out)
+
+
+def _leave_engines_out(_module: Any) -> None:
+    not_recomputed("gradient of the loss", "the engines of verl 0.8 are not watched")
 
 
 def _watch_losses(module: Any) -> None:

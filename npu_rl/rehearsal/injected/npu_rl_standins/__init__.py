@@ -21,8 +21,10 @@ _CPU = (
         "fsdp",
         "checkpoint_writer",
         "verl_device",
+        "verl_engines",
         "verl_patches",
         "seed",
+        "server_seeds",
     ),
     *("fault", "update_probabilities", "hold", "full_metrics", "float_log_probs"),
 )

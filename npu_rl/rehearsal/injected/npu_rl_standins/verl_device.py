@@ -19,7 +19,22 @@ def _install_in(module: ModuleType) -> None:
         count("verl.utils.device.get_nccl_backend")
         return "gloo"
 
+    def get_device_id() -> str:
+        return _CpuIndex("cpu")
+
     module.get_nccl_backend = get_nccl_backend  # type: ignore[attr-defined]
+    module.get_device_id = get_device_id  # type: ignore[attr-defined]
+
+
+class _CpuIndex(str):
+    """The device `cpu`, which is 0 where a device string is formed.
+
+    verl passes the index to torch as a device, and forms "cpu:0" with it (verl/utils/megatron_utils.py:137,
+    bucketed_weight_transfer.py:177@v0.8.0); torch.cpu.current_device() is "cpu", and "cpu:cpu" is no device.
+    """
+
+    def __format__(self, _: str) -> str:
+        return "0"
 
 
 def _load_on_cpu(module: ModuleType) -> None:

@@ -103,8 +103,8 @@ class Check:
                 [(value, value.detach().clone()) for value in self.sides.parameters()] if changed else []
             )
             for value, _ in originals:
-                value.data.copy_(_changed(value.data))
-            self._read_trainer()
+                value.data.copy_(other_values(value.data))
+            self.read_trainer()
             try:
                 return upstream(self._recorded(weights), *others, **named)
             except Exception as error:
@@ -119,9 +119,7 @@ class Check:
             result = enter(manager)
         except Exception as error:
             if error in refused:
-                self._require(
-                    self._differences(set()), f"{error}; the rollout does not hold the trainer's tensors"
-                )
+                self.require_loaded(error)
             raise
         finally:
             self.sides.rollout.load_weights = upstream
@@ -130,11 +128,16 @@ class Check:
                 ["load_weights of the rollout's model was not called"], "npu-rl can't compare any tensor"
             )
         if changed:
-            self._require_change()
-        self._compare()
+            self.require_change()
+        self.compare()
         return result
 
-    def _read_trainer(self) -> None:
+    def require_loaded(self, error: Exception) -> None:
+        """Raise WeightSyncError for what a loader that refused its input with `error` did not load."""
+        self._require(self._differences(set()), f"{error}; the rollout does not hold the trainer's tensors")
+
+    def read_trainer(self) -> None:
+        """Read the trainer's tensors, and compare the first sync's with the checkpoint. This is a collective call."""
         self.before = self.trained.tensors
         self.trained = gather(self.sides.trained(self.unknown), hf_shapes(self.sides.dims))
         self._require(list(self.trained.faults), "the trainer's ranks disagree")
@@ -172,7 +175,7 @@ class Check:
             lines.append(f"{name}: {what}; norm {want:.4g} in the checkpoint, {got:.4g} in the trainer")
         self._require(lines, "the trainer did not load the checkpoint's tensors")
 
-    def _require_change(self) -> None:
+    def require_change(self) -> None:
         """Check that every tensor changed enough to be visible in the rollout's dtype."""
         for name, value in self.trained.tensors.items():
             old = self.before[name].double()
@@ -180,7 +183,8 @@ class Check:
             if not bool(((value.double() - old).abs() / step).max() > _LEAST_CHANGE):
                 raise WeightSyncError(f"npu-rl could not change {name} enough to see whether it arrives")
 
-    def _compare(self) -> None:
+    def compare(self) -> None:
+        """Compare the rollout's tensors with the trainer's, and record it. Raises WeightSyncError."""
         compared, wanted = set[str](), self.trained.tensors
         lines = self._differences(compared)
         for name in sorted(wanted.keys() - _on_any_rank(compared)):
@@ -285,7 +289,7 @@ def _whole(value: torch.Tensor) -> tuple[tuple[int, int], ...]:
     return tuple((0, size) for size in value.shape)
 
 
-def _changed(value: torch.Tensor) -> torch.Tensor:
+def other_values(value: torch.Tensor) -> torch.Tensor:
     """Return the values increased by a quarter, with zeros replaced by different values."""
     filled = 1 + torch.arange(value.numel(), device=value.device).reshape(value.shape) % 7
     return torch.where(value == 0, filled.to(value.dtype), value * 1.25)

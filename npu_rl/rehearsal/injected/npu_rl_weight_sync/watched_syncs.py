@@ -24,7 +24,15 @@ def install() -> None:
         return
     for module in MANAGERS:
         after_import(module, _watch_vllm)
+    after_import("verl.workers.engine_workers", _watch_servers)
+    after_import("verl.workers.rollout.vllm_rollout.utils", _watch_servers)
     after_import("npu_rl_standins.rollout", _watch_standin)
+
+
+def _watch_servers(module: ModuleType) -> None:
+    from . import server_sync
+
+    server_sync.watch(module)
 
 
 def _watch_vllm(module: ModuleType) -> None:

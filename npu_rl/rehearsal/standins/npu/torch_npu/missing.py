@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import sys
 from collections.abc import Sequence
 from types import ModuleType
@@ -47,6 +48,12 @@ PLACEHOLDER_MODULES = (
     "torchair.scope",
 )
 """Modules that files of MindSpeed 7ff818c and dc83a03 or vllm-ascend v0.9.1rc2 import at their top."""
+
+KERNEL_FOLDERS = ("mindspeed.ops.triton", "mindspeed.core.transformer.flash_attention.flash_attention.triton")
+"""MindSpeed's own Triton kernels, which core_r0.16.0 imports at its start
+(features_manager/megatron_basic/requirements_basic.py:32). Not `triton` itself: torch would take a placeholder for it
+(torch/_inductor/runtime/hints.py@2.13.0).
+"""
 
 
 LISTED = "`python -m torch_npu` lists what the stand-in for torch_npu has."
@@ -115,6 +122,11 @@ _FUNCTIONS: dict[str, dict[str, Any]] = {
     "torch_npu.op_plugin.atb._atb_ops": {"_register_atb_extensions": lambda: None},
     # What torch_npu returns if no CANN is installed; MindSpeed calls it at import.
     "torch_npu.utils.collect_env": {"get_cann_version": lambda: "not known"},
+    # Decorators of kernels, and whether this is an Ascend 950.
+    "mindspeed.ops.triton.utils": {
+        "is_arch35": lambda: False,
+        **dict.fromkeys(("input_guard", "autocast_custom_fwd", "autocast_custom_bwd"), lambda kernel: kernel),
+    },
 }
 """Functions of placeholder modules that upstream files call, most of them while they are imported."""
 
@@ -124,7 +136,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         """Return the spec of a placeholder module; None for others."""
-        if name not in PLACEHOLDER_MODULES:
+        if name not in PLACEHOLDER_MODULES and not name.startswith(KERNEL_FOLDERS):
             return None
         return importlib.machinery.ModuleSpec(name, self, origin="npu-rl's stand-in", is_package=True)
 
@@ -142,4 +154,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 def install() -> None:
     """Make the placeholder modules importable where no real module exists."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.append(_Finder())
+        # Before the tree's own kernels, which can't be imported without triton.
+        sys.meta_path.insert(
+            0 if importlib.util.find_spec("triton") is None else len(sys.meta_path), _Finder()
+        )

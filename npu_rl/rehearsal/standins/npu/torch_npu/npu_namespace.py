@@ -46,6 +46,7 @@ def build() -> ModuleType:
         "amp": SimpleNamespace(
             **{**vars(torch.cuda.amp), "autocast": functools.partial(torch.autocast, "cpu")}
         ),
+        "mstx": SimpleNamespace(range_start=_do_nothing("range_start"), range_end=_do_nothing("range_end")),
         **{name: _do_nothing(name) for name in _DO_NOTHING.split()},
         **{name: getattr(torch, name) for name in _TENSOR_TYPES.split()},
         **_device_names(),

@@ -24,21 +24,21 @@ def install_in(module: Any) -> None:
     sampler = module.Sampler
     sample = sampler.sample
 
-    def sample_and_check(self: Any, logits: torch.Tensor, sampling_metadata: Any) -> torch.Tensor:
+    def sample_and_check(self: Any, logits: torch.Tensor, sampling_metadata: Any, *more: Any) -> Any:
         if sampling_metadata.all_greedy:
-            drawn: torch.Tensor = sample(self, logits, sampling_metadata)
-            return drawn
+            return sample(self, logits, sampling_metadata, *more)
         wanted = over_temperature(logits, sampling_metadata.temperature)
         hook = self.topk_topp_sampler.register_forward_pre_hook(
             lambda _, given: require_scaled(given[0], wanted, sampling_metadata)
         )
         try:
-            drawn = sample(self, logits, sampling_metadata)
+            result = sample(self, logits, sampling_metadata, *more)
         finally:
             hook.remove()
+        drawn = result[0] if isinstance(result, tuple) else result  # 0.18 returns log probabilities, too
         require_allowed(drawn, wanted, sampling_metadata)
         count("vllm.draws_checked")
-        return drawn
+        return result
 
     sampler.sample = sample_and_check
 

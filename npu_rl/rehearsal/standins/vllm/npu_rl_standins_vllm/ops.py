@@ -1,13 +1,14 @@
 """The ops of vLLM's compiled module `vllm._C` that its CPU platform calls for models like Llama and DeepSeek.
 
-Signatures are those of csrc/cpu/torch_bindings.cpp@0.9.1. As there, arithmetic is in float32 whatever the tensors'
-type, and results are written into the caller's tensors. This module also stands in for `vllm._C` itself, so that
-vLLM's import of it succeeds.
+Signatures are those of csrc/cpu/torch_bindings.cpp@0.9.1, which 0.18.0 has, too. As there, arithmetic is in float32
+whatever the tensors' type, and results are written into the caller's tensors. This module also stands in for `vllm._C`
+itself, so that vLLM's import of it succeeds.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -19,14 +20,19 @@ from . import missing
 _libraries: list[torch.library.Library] = []  # an op exists as long as its library
 
 
-def install() -> None:
-    """Define the ops, and make every other name raise with its name; a second call has no effect."""
+def install(more: Mapping[str, Any] | None = None) -> None:
+    """Define the ops, and make every other name raise with its name; a second call has no effect.
+
+    Args:
+        more: Further operators by their schemas, which a version of vLLM calls.
+    """
     if _libraries:
         return
     library = torch.library.Library("_C", "FRAGMENT")
-    for schema, function in _OPS.items():
+    for schema, function in {**_OPS, **(more or {})}.items():
         library.define(schema)
-        library.impl(schema.partition("(")[0], function, "CPU")
+        # For all devices, also without a tensor: vLLM asks for its schedule with tensors of any.
+        library.impl(schema.partition("(")[0], function, "CompositeExplicitAutograd")
     _libraries.append(library)
     missing.install()
     sys.modules["vllm._C"] = sys.modules[__name__]
@@ -42,7 +48,7 @@ def silu_and_mul(out: torch.Tensor, input: torch.Tensor) -> None:
 def rms_norm(out: torch.Tensor, input: torch.Tensor, weight: torch.Tensor, epsilon: float) -> None:
     """Write input / sqrt(mean(input^2) + epsilon) * weight, over the last dimension, to out."""
     count("vllm.rms_norm")
-    out.copy_(_normed(input.float(), weight, epsilon))
+    out.copy_(_normed(input.float(), weight, epsilon).view_as(out))
 
 
 def fused_add_rms_norm(

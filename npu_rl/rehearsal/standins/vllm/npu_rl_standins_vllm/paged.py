@@ -23,6 +23,17 @@ def reshape_and_cache(
 ) -> None:
     """Write key and value (tokens, KV heads, head size) to their slots (tokens); a negative slot is padding."""
     count("vllm.paged.reshape_and_cache")
+    write_to_cache(key, value, key_cache, value_cache, slot_mapping)
+
+
+def write_to_cache(
+    key: torch.Tensor,
+    value: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    slot_mapping: torch.Tensor,
+) -> None:
+    """Write key and value as `reshape_and_cache`, for any version of vLLM."""
     real = slot_mapping >= 0
     slots = slot_mapping[real].long()
     size = key_cache.shape[2]
@@ -58,7 +69,9 @@ def flash_attn_varlen_func(
     if not causal:
         raise UnsupportedArgument("flash_attn_varlen_func", "causal", causal)
     lengths = kv_start.diff().long()
-    output.copy_(_attention(query, key_cache, value_cache, query_start.long(), lengths, block_table, scale))
+    output.copy_(
+        paged_attention(query, key_cache, value_cache, query_start.long(), lengths, block_table, scale)
+    )
 
 
 def single_query_cached_kv_attention(
@@ -79,10 +92,10 @@ def single_query_cached_kv_attention(
     count("vllm.paged.single_query_cached_kv_attention")
     _refuse("single_query_cached_kv_attention", alibi_slopes=alibi_slopes, **others)
     starts = torch.arange(len(query) + 1)
-    output.copy_(_attention(query, key_cache, value_cache, starts, lengths.long(), block_table, scale))
+    output.copy_(paged_attention(query, key_cache, value_cache, starts, lengths.long(), block_table, scale))
 
 
-def _attention(
+def paged_attention(
     query: torch.Tensor,
     key_cache: torch.Tensor,
     value_cache: torch.Tensor,
@@ -91,7 +104,7 @@ def _attention(
     block_table: torch.Tensor,
     scale: float,
 ) -> torch.Tensor:
-    """Return (tokens, heads, head size) in float32, computed for all sequences at once, padded to the longest."""
+    """Return attention (tokens, heads, head size) in float32, of all sequences at once, padded to the longest."""
     new = starts.diff()
     row = torch.arange(int(new.max()))
     here = row < new[:, None]  # (sequences, new tokens): whether a row is a token, not padding

@@ -1,4 +1,4 @@
-"""vLLM's own CPU platform with the stand-ins installed; vLLM imports it on first use of its platform.
+"""vLLM 0.9.1's own CPU platform with the stand-ins installed; vLLM imports it on first use of its platform.
 
 Importing it raises RuntimeError if the vLLM on the path is not the version the stand-ins were written for.
 """
@@ -9,9 +9,9 @@ from typing import Any
 
 from npu_rl_standins.hooks import after_import
 
-from . import VLLM_VERSION, cache, communicator, draws, experts, noise, ops, sampler, speculation, version
+from . import cache, communicator, draws, experts, noise, ops, sampler, speculation, version
 
-version.check(VLLM_VERSION)
+version.check("0.9.1")
 
 from vllm.platforms.cpu import CpuPlatform  # noqa: E402  only after the check of the version
 

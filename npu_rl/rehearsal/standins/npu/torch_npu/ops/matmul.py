@@ -11,7 +11,7 @@ from npu_rl_standins.unsupported import UnsupportedArgument
 from ..missing import refuse
 from ..registry import op, wide
 
-_ROWS = 0
+_ROWS, _INNER = 0, 2
 
 
 def group_ends(name: str, group_list: Any, group_list_type: int, length: int) -> list[int]:
@@ -62,32 +62,34 @@ def npu_grouped_matmul(
     act_type: int | None = 0,
     **unsupported: Any,
 ) -> list[torch.Tensor]:
-    """Matrix product x[group] @ weight for each group of rows, as patched models of transformers call it.
+    """Matrix product x[group] @ weight of each group.
 
-    Differentiable. Not supported: bias, quantisation, activations, groups of another dimension, a result per group.
-    Source: op-plugin docs; caller modeling_qwen3_moe.py after verl_npu 2.3.0.
+    Differentiable. Not supported: bias, quantisation, activations, a list with a result per group.
+    Source: op-plugin docs; callers modeling_qwen3_moe.py after verl_npu 2.3.0 and MindSpeed
+    te/pytorch/module/grouped_linear.py:84@e4772499.
 
     Args:
         x: One (M, K).
-        weight: One (E, K, N).
+        weight: For group_type 0 one (E, K, N) or E of (K, N); for 2 one (K, N).
         group_list: Ends (group_list_type 0) or sizes (1) of the groups.
         split_item: 2 or 3 for a list with one tensor, in which rows after the last group are zero (the NPU leaves them
             as they are).
-        group_type: 0, the rows of x are divided.
+        group_type: 0 if the rows of x are divided; 2 if the inner dimension is, for a result of (E, M, N).
     """
     name = "npu_grouped_matmul"
     refuse(name, act_type=act_type or None, **unsupported)
-    if group_type != _ROWS:
+    if group_type not in (_ROWS, _INNER):
         raise UnsupportedArgument(f"torch_npu.{name}", "group_type", group_type)
     if split_item not in (2, 3):
         raise UnsupportedArgument(f"torch_npu.{name}", "split_item", split_item)
-    for argument, tensors in (("x", x), ("weight", weight)):
-        if len(tensors) != 1:
-            raise UnsupportedArgument(
-                f"torch_npu.{name}", argument, list(tensors), f"{len(tensors)} tensors with this group_type"
-            )
-    rows, weights = x[0].shape[0], list(weight[0])
-    ends = group_ends(name, group_list, group_list_type or 0, rows)
+    if len(x) != 1:
+        raise UnsupportedArgument(f"torch_npu.{name}", "x", list(x), f"{len(x)} tensors with this group_type")
+    kind = group_list_type or 0
+    if group_type == _INNER:
+        (y,) = weight
+        return [torch.stack(matmul_by_inner(x[0], y, group_ends(name, group_list, kind, x[0].shape[1])))]
+    rows, weights = x[0].shape[0], list(weight[0] if weight[0].dim() == 3 else weight)
+    ends = group_ends(name, group_list, kind, rows)
     if len(ends) != len(weights):
         raise ValueError(f"torch_npu.{name}: {len(ends)} groups and {len(weights)} weights")
     whole = torch.cat(matmul_by_rows(x[0], weights, ends))
