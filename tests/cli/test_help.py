@@ -100,7 +100,7 @@ def test_the_completion_script_names_the_program(tmp_path: Path, shell: str) -> 
     [
         ("npu-rl ", set(TOP.commands)),
         ("npu-rl recipes c", {"check", "copy"}),
-        ("npu-rl plan quick", {"quickstart"}),
+        ("npu-rl plan quick", {"quickstart", "quickstart-today"}),
         ("npu-rl setup --manifest deepseek-v", {"deepseek-v3-cann"}),
         ("npu-rl verify --de", {"--deep"}),
         ("npu-rl data get gs", {"gsm8k"}),

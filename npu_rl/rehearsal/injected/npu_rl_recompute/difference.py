@@ -7,9 +7,10 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-import torch
+if TYPE_CHECKING:
+    import torch  # it is imported when something is compared: this runs at the start of every process
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,8 @@ def require_equal(
         mistakes: Returns by name what each known mistake would have made of the values. A name is reported if all
             values are within the tolerance of its own.
     """
+    import torch
+
     got, want = got.detach().double(), want.double()
     limits = torch.as_tensor(tolerance, dtype=torch.float64).expand(want.shape)
     wrong = ~((got - want).abs() <= limits)  # a NaN is wrong, too

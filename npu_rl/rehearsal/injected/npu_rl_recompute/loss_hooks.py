@@ -16,7 +16,14 @@ from .counts import hook_fired, hook_used, not_recomputed
 
 FSDP = "verl.workers.actor.dp_actor"
 MEGATRON = ("verl.workers.actor.megatron_actor", "verl_patches.workers.actor.megatron_actor")
-PLACES = {"fsdp": "DataParallelPPOActor.update_policy", "megatron": "MegatronPPOActor.update_policy"}
+ENGINE = "engine"
+"""The back end of verl 0.8 and newer, whose loss is one function for all engines."""
+PLACES = {
+    "fsdp": "DataParallelPPOActor.update_policy",
+    "megatron": "MegatronPPOActor.update_policy",
+    ENGINE: "TrainingWorker.train_mini_batch",
+}
+_OF_LOSS = ("response_mask", "old_log_probs", "advantages", "ref_log_prob")
 
 _running: list[Any] = []
 """The check of the update that runs in this process, if one does."""
@@ -27,11 +34,8 @@ def install() -> None:
     after_import(FSDP, _watch_fsdp)
     for module in MEGATRON:
         after_import(module, _watch_megatron)
-    after_import("verl.workers.engine_workers", _leave_engines_out)
-
-
-def _leave_engines_out(_module: Any) -> None:
-    not_recomputed("gradient of the loss", "the engines of verl 0.8 are not watched")
+    after_import("verl.workers.utils.losses", _watch_loss_of_engines)
+    after_import("verl.workers.engine_workers", _watch_engines)
 
 
 def _watch_losses(module: Any) -> None:
@@ -93,7 +97,7 @@ def _watch_fsdp(module: Any) -> None:
     @functools.wraps(step)
     def compare_and_step(self: Any) -> Any:
         if _running:
-            _running[0].optimizer_step(_rate(self))
+            _running[0].optimizer_step(_rate(self.actor_optimizer))
         return step(self)
 
     actor.update_policy, actor._forward_micro_batch = update_and_check, forward_and_check
@@ -163,7 +167,7 @@ def _compared_steps(actor: Any, dataloader: Iterable[Any]) -> Iterator[Any]:
     """Yield the mini batches, and compare each once the actor asks for the next."""
     for data in dataloader:
         yield data
-        _running[0].optimizer_step(_rate(actor))
+        _running[0].optimizer_step(_rate(actor.actor_optimizer))
 
 
 def _watched_step(forward_step: Callable[..., Any]) -> Callable[..., Any]:
@@ -182,21 +186,66 @@ def _watched_step(forward_step: Callable[..., Any]) -> Callable[..., Any]:
     return watch
 
 
-def _checked(back_end: str, actor: Any, data: Any, update: Callable[[], Any]) -> Any:
-    """Run an update, and check it."""
+def _watch_loss_of_engines(module: Any) -> None:
+    """Watch verl/workers/utils/losses.py@v0.8.0."""
+    _watch_losses(module)
+    ppo_loss = module.ppo_loss
+
+    @functools.wraps(ppo_loss)
+    def begin_and_compute(config: Any, model_output: Any, data: Any, dp_group: Any = None) -> Any:
+        if _running:
+            batch = data.select(*(name for name in _OF_LOSS if name in data)).to_padded_tensor()
+            sizes = {name: data[name] for name in ("dp_size", "batch_num_tokens", "global_batch_size")}
+            _running[0].begin(dict(batch.items()), {**sizes, "horizon": config.loss_scale_factor})
+        return ppo_loss(config, model_output, data, dp_group)
+
+    module.ppo_loss = begin_and_compute
+
+
+def _watch_engines(module: Any) -> None:
+    """Watch the updates of verl/workers/engine_workers.py@v0.8.0; a critic's have another loss."""
+    worker = module.TrainingWorker
+    train_mini_batch, train_batch = worker.train_mini_batch, worker.train_batch
+
+    @functools.wraps(train_mini_batch)  # with verl's marks on it
+    def update_and_check(self: Any, data: Any) -> Any:
+        config = getattr(self.loss_fn, "keywords", {}).get("config")
+        if config is None or not hasattr(config, "policy_loss"):
+            return train_mini_batch(self, data)
+        return _checked(ENGINE, self, data, lambda: train_mini_batch(self, data), config)
+
+    @functools.wraps(train_batch)
+    def train_and_compare(self: Any, data: Any) -> Any:
+        result = train_batch(self, data)
+        if _running:
+            _running[0].optimizer_step(_rate(self.engine.optimizer))
+        return result
+
+    worker.train_mini_batch, worker.train_batch = update_and_check, train_and_compare
+
+
+def _checked(back_end: str, actor: Any, data: Any, update: Callable[[], Any], config: Any = None) -> Any:
+    """Run an update, and check it.
+
+    Args:
+        config: The actor's configuration, if it has it elsewhere than in `config`.
+    """
     from .update_check import History, UpdateCheck
 
     if not hasattr(actor, "_npu_rl_history"):
         actor._npu_rl_history = History()
-    step = None if data is None else data.meta_info.get("global_steps")
-    batch = None if data is None else dict(data.batch.items())
-    check = UpdateCheck(back_end, actor.config, batch, actor._npu_rl_history, step)
+    meta = getattr(data, "meta_info", {})
+    batch = dict(data.batch.items()) if hasattr(data, "batch") else None
+    check = UpdateCheck(
+        back_end, config or actor.config, batch, actor._npu_rl_history, meta.get("global_steps")
+    )
     _running[:] = [check]
     try:
         result = update()
     finally:
         _running.clear()
-    if back_end == "megatron" and not _is_last_stage():
+    chunks = back_end == ENGINE and isinstance(actor.engine.module, list)
+    if (back_end == "megatron" or chunks) and not _is_last_stage():
         return result
     hook_used(PLACES[back_end])
     if check.compared:
@@ -211,7 +260,7 @@ def _is_last_stage() -> bool:
     return bool(parallel_state.is_pipeline_last_stage(ignore_virtual=True))
 
 
-def _rate(actor: Any) -> float:
+def _rate(optimizer: Any) -> float:
     """Return the learning rate of the next step, 0 if the optimizer has none."""
-    groups = getattr(actor.actor_optimizer, "param_groups", None) or []
+    groups = getattr(optimizer, "param_groups", None) or []
     return max((float(group.get("lr") or 0.0) for group in groups), default=0.0)

@@ -74,10 +74,30 @@ SCALES: Mapping[tuple[str, bool], Callable[[Cut], float]] = {
 
 So it is at 54c9b73, 796871d, 55e3c5b and v0.5.0 (verl/workers/actor/dp_actor.py, update_policy). Megatron-core's
 schedule divides by the number, however many rows each has (megatron/core/pipeline_parallel/schedules.py,
-forward_step@core_v0.12.1 and core_r0.8.0). So `token-mean` is the mean of the means of micro batches. From verl 0.8 on
-a token's weight is dp_size / tokens of the mini batch on all ranks (verl/workers/utils/losses.py@v0.8.0); its workers
-are not rehearsed.
+forward_step@core_v0.12.1 and core_r0.8.0). So `token-mean` is the mean of the means of micro batches.
 """
+
+
+def engine_scale(mask: torch.Tensor, aggregation: str, sizes: Mapping[str, Any]) -> float:
+    """Return the factor of a micro batch's loss from verl 0.8 on, whatever the back end.
+
+    A token's weight is that in the mini batch of all ranks, times their number, since their gradients are averaged
+    (agg_loss, verl/trainer/ppo/core_algos.py:1138@v0.8.0).
+
+    Args:
+        mask: Of the micro batch's responses.
+        sizes: dp_size, batch_num_tokens, global_batch_size and horizon, of all ranks; None where not given.
+    """
+    rows, ranks = float((mask.sum(1) > 0).sum()), float(sizes["dp_size"])
+    if aggregation == "token-mean":
+        tokens = float(mask.sum())
+        return (
+            ranks * tokens / float(tokens if sizes["batch_num_tokens"] is None else sizes["batch_num_tokens"])
+        )
+    share = ranks / float(sizes["global_batch_size"] or rows)
+    if aggregation == "seq-mean-token-sum-norm":
+        return share * mask.shape[1] / float(sizes["horizon"] or mask.shape[1])
+    return share * mask.shape[0]
 
 
 def loss_of(config: Any) -> Loss:
@@ -132,6 +152,7 @@ class Observed:
     current: torch.Tensor
     advantages: torch.Tensor
     mask: torch.Tensor
+    sizes: Mapping[str, Any] | None = None
     gradient: torch.Tensor | None = None
     entropy: torch.Tensor | None = None
     entropy_rounding: float = 0.0
@@ -150,7 +171,7 @@ class UpdateCheck:
     """The check of one call of update_policy.
 
     Args:
-        back_end: "fsdp" or "megatron".
+        back_end: "fsdp", "megatron" or, from verl 0.8 on, "engine".
         config: The actor's configuration.
         batch: All rows of the update; None if they are not known.
         history: The actor's.
@@ -167,6 +188,7 @@ class UpdateCheck:
             keys = row_keys(batch)
             self._rows = Counter(keys * int(config.get("ppo_epochs", 1) or 1))
         self._open: Batch | None = None
+        self._sizes: Mapping[str, Any] | None = None
         self._micro: list[Observed] = []
         self._optimizer_steps = 0
         self._number = 0
@@ -177,9 +199,13 @@ class UpdateCheck:
         """Whether gradients of a mini batch have been compared."""
         return self._optimizer_steps > 0
 
-    def begin(self, batch: Batch) -> None:
-        """Note the micro batch whose loss is computed next."""
-        self._open = batch
+    def begin(self, batch: Batch, sizes: Mapping[str, Any] | None = None) -> None:
+        """Note the micro batch whose loss is computed next.
+
+        Args:
+            sizes: As of engine_scale, of an engine.
+        """
+        self._open, self._sizes = batch, sizes
         if self._rows is None:
             return
         known = set(self._rows)
@@ -199,7 +225,7 @@ class UpdateCheck:
         if self._open is None:
             return
         micro = Observed(self._open, *(value.detach().double() for value in (old, current, advantages, mask)))
-        self._open = None
+        micro.sizes, self._open = self._sizes, None
         self._micro.append(micro)
         if current.requires_grad:
             current.register_hook(lambda gradient: setattr(micro, "gradient", gradient.detach().double()))
@@ -320,9 +346,22 @@ class UpdateCheck:
         if loss.mode not in ("vanilla", "gspo"):
             self._left_out(GRADIENT, f"npu-rl has no formula of {loss.mode}")
             return
-        sizes = self._config.get("ppo_mini_batch_size"), self._config.get("ppo_micro_batch_size_per_gpu") or 1
-        scale = SCALES[self._back_end, bool(self._config.get("use_dynamic_bsz", False))]
-        cases = [(one, loss, scale(Cut(len(one.mask), number, *sizes))) for one in rows]
+        if loss.mode == "gspo" and self._back_end == "engine" and loss.aggregation != "seq-mean-token-mean":
+            self._left_out(GRADIENT, f"GSPO's own weights are not those of {loss.aggregation}")
+            return
+        if self._back_end == "engine":
+            scales = [
+                engine_scale(one.mask, loss.aggregation, noted.sizes or {})
+                for one, noted in zip(rows, micro, strict=True)
+            ]
+        else:
+            sizes = (
+                self._config.get("ppo_mini_batch_size"),
+                self._config.get("ppo_micro_batch_size_per_gpu") or 1,
+            )
+            scale = SCALES[self._back_end, bool(self._config.get("use_dynamic_bsz", False))]
+            scales = [scale(Cut(len(one.mask), number, *sizes)) for one in rows]
+        cases = [(one, loss, factor) for one, factor in zip(rows, scales, strict=True)]
         own = [loss_gradient(*case) for case in cases]
         got = torch.cat([_delivered(one.gradient, one) for one in micro])
         want = torch.cat([one.values for one in own])
@@ -368,7 +407,7 @@ class UpdateCheck:
 
     def _note_weights(self, rows: list[Rows]) -> None:
         """Note once how far upstream's mean of micro batches' means is from the mean over all tokens."""
-        if self._loss.aggregation != "token-mean" or len(rows) < 2:
+        if self._loss.aggregation != "token-mean" or len(rows) < 2 or self._back_end == "engine":
             return
         tokens = [float(one.mask.sum()) for one in rows]
         off = max(abs(sum(tokens) / (len(tokens) * own) - 1) for own in tokens if own)
