@@ -56,6 +56,19 @@ def test_grouped_matmul_of_the_inner_dimension(torch_npu: ModuleType) -> None:
     close(got, torch.stack([x[:, :2] @ y[:2], torch.zeros(4, 3), x[:, 2:] @ y[2:]]))
 
 
+def test_chunks_are_sorted_with_their_probabilities(torch_npu: ModuleType) -> None:
+    from npu_rl_standins_npu import kernels
+
+    x, probs = torch.randn(5, 2, requires_grad=True), torch.rand(5)
+    got, sorted_probs = kernels.moe_sort_chunks_by_index_with_probs(
+        x, probs, torch.tensor([2, 0, 3]), torch.tensor([2, 0, 1])
+    )
+    order = [2, 3, 4, 0, 1]
+    close(got, x[order])
+    close(sorted_probs, probs[order])
+    same_gradients(got, x[order], (x,))
+
+
 @pytest.mark.parametrize(
     ("named", "told"),
     [

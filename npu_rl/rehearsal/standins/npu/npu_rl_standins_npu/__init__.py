@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from npu_rl_standins.hooks import after_import
 
-from . import grouped_weights, mindspeed_ops, transformers_ops
+from . import grouped_weights, kernels, mindspeed_ops, transformers_ops
 
 
 def install() -> None:
     """Give MindSpeed's ops a CPU version, and patched models of transformers torch_npu, once they are imported."""
-    for ops in (mindspeed_ops, grouped_weights, transformers_ops):
+    for ops in (mindspeed_ops, grouped_weights, kernels, transformers_ops):
         for name in ops.MODULES:
             after_import(name, ops.install_in)
