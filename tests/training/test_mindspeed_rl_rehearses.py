@@ -24,12 +24,12 @@ def test_its_plan_counts_no_layout(workspace: Path, env: dict[str, str]) -> None
 
 @pytest.mark.rehearsal
 def test_the_groups_of_16_ranks(rehearsed: Rehearsed) -> None:
-    """By Megatron 0.8 with the arguments that a worker would make, and by the trainer's own groups of vLLM."""
+    """By Megatron 0.8 with the arguments that a worker would make. Its vLLM 0.7.3 needs other packages."""
     report = rehearsed("layout")
     checks = {check["name"]: check["figures"] for check in report["checks"]}
     assert checks["training groups: tensor"] == {"size": 4, "groups": 4}
     assert checks["training groups: data"] == {"size": 4, "groups": 4}
-    assert checks["rollout groups: rollout_tensor"] == {"size": 4, "groups": 4}
+    assert "rollout groups" in {item["what"] for item in report["not_rehearsed"]}
 
 
 @pytest.mark.rehearsal
