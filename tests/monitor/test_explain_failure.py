@@ -185,6 +185,24 @@ def test_the_worker_whose_error_the_engine_quotes_is_the_cause(tmp_path: Path) -
     assert sure(found(tmp_path, text + ENGINE_DEAD)).cause.endswith("raised at /first.py:9")
 
 
+HTTP = remote(
+    "ClientResponseError", "500, message='Internal Server Error', url='http://10.0.0.3:8000/v1/completions'"
+)
+
+
+def test_an_http_error_of_an_engine_that_died_is_not_the_cause(tmp_path: Path) -> None:
+    engine = traceback(CORE, "/scheduler.py", "AssertionError")
+    dead = traceback(
+        "(Server pid=3) ERROR 06-29 11:08:28 [async_llm.py:480] ", "/client.py", "EngineDeadError: dead"
+    )
+    told = sure(found(tmp_path, dead + engine + HTTP))
+    assert told.cause == "AssertionError\nraised at /scheduler.py:9"
+    assert sure(found(tmp_path, engine + HTTP)).cause.startswith(
+        "ClientResponseError: 500"
+    )  # another's server
+    assert "ClientResponseError" in sure(found(tmp_path, HTTP)).cause
+
+
 def test_a_rank_that_waited_is_not_the_cause(tmp_path: Path) -> None:
     waited = (
         "RuntimeError: EI0006: Getting socket times out. Reason: Remote Rank did not send the data in time."
@@ -211,6 +229,36 @@ def test_a_dead_worker_is_named_by_rank_node_and_process(tmp_path: Path) -> None
         "create_colocated_worker_cls.<locals>.", ""
     )
     assert "It was WorkerDict, process 3821 on 172.16.0.5." in sure(found(tmp_path, unnamed)).cause
+
+
+def test_a_dead_worker_is_named_where_rays_message_goes_on(tmp_path: Path) -> None:
+    """The name comes before the words that are found, and verl's prefix may have capitals."""
+    text = DIED.replace("7n5RDN", "kQz3Jp") + (
+        "The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR Worker exit detail: "
+        "Worker unexpectedly exits with a connection error code 2. End of file.\n"
+    )
+    earlier = DIED.replace("0:3", "0:1").replace("3821", "99")
+    assert "It was WorkerDict_0:3, process 3821 on 172.16.0.5." in sure(found(tmp_path, earlier + text)).cause
+    renamed = text.replace("kQz3JpWorkerDict_0:3", "judge_2")
+    assert "It was judge_2, process 3821" in sure(found(tmp_path, renamed)).cause
+
+
+CRASH = (
+    "\x1b[36m(WorkerDict pid=77{place})\x1b[0m Fatal Python error: Segmentation fault\n"
+    "\x1b[36m(WorkerDict pid=77{place})\x1b[0m \n"
+    "\x1b[36m(WorkerDict pid=77{place})\x1b[0m Stack (most recent call first):\n"
+)
+
+
+@pytest.mark.parametrize(("place", "named"), [("", ""), (", ip=10.0.0.9", " on 10.0.0.9")])
+def test_a_crash_is_the_cause_of_a_workers_death_and_of_what_other_ranks_raise(
+    tmp_path: Path, place: str, named: str
+) -> None:
+    reset = "Read error [10.0.0.9]:42916: Connection reset by peer"
+    for others in (DIED, f"[W] {reset}\n", remote("RuntimeError", reset)):
+        told = sure(found(tmp_path, CRASH.replace("{place}", place) + others))
+        assert told.line == 1 and told.cause.startswith("Compiled code")
+        assert f"It was WorkerDict, process 77{named}." in told.cause
 
 
 # Ray's raylet (verl#4921), torchrun (vllm-ascend#116), vLLM's engine (vllm#23582)
@@ -303,6 +351,16 @@ def test_on_one_machine_no_other_is_to_be_looked_at(tmp_path: Path) -> None:
     alone, several = (sure(explain([tmp_path / "log"], one_machine=one)) for one in (True, False))
     assert "worker.sh" in several.hint and "worker.sh" not in alone.hint
     assert "too busy" in alone.cause and "--resume" in alone.hint
+
+
+def test_on_one_machine_ray_that_ended_is_told_without_words_of_nodes(tmp_path: Path) -> None:
+    registering = "Failed to register worker to Raylet: IOError: [RayletClient] Unable to register worker\n"
+    for text in (registering, RAYLET_DIED):
+        (tmp_path / "log").write_text(text)
+        told = sure(explain([tmp_path / "log"], one_machine=True))
+        assert "this machine" in told.cause and not re.search(
+            "node|raylet|session_latest", told.cause + told.hint
+        )
 
 
 def test_a_full_disk_comes_with_figures(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 steps=N    print N steps' metrics          forever    then wait for a signal
 deaf       the driver ends by no signal     worker     start one that ends by SIGTERM
 stubborn   start one that ignores SIGTERM   daemon     start one in a session of its own
-raise, odd  end by an exception, without one
+raise, odd  end by an exception, without one; engine  by one whose cause is in a worker's output
 tells=PID  with forever: send SIGTERM there once interrupted
 gate       wait for the file FOLDER/go before the first step
 no-ray=N   the first N starts end as one of Ray that failed; ray-then  the next fails after Ray is up
@@ -52,6 +52,16 @@ def leave_logs(ray: Path, count: int) -> None:
         (folder / f"worker-{number:04}-01000000-{number}.out").write_text(
             f"worker {number} says {os.environ.get('WANDB_API_KEY')}\n"
         )
+
+
+def leave_engine_error(ray: Path) -> None:
+    """Fail as a trainer whose vLLM engine logged its error to its worker's standard output."""
+    folder = ray / "session_2026-01-01_00-00-00_000000_1" / "logs"
+    folder.mkdir(parents=True)
+    speaker = "(EngineCore_DP0 pid=3688) ERROR 06-29 11:08:26 [core.py:1140] "
+    lines = ("Traceback (most recent call last):", '  File "/worker.py", line 260, in f', "KeyError: 'scale'")
+    (folder / "worker-0000-01000000-0.out").write_text("".join(f"{speaker}{line}\n" for line in lines))
+    raise RuntimeError("Engine core initialization failed. See root cause above.")
 
 
 def say_all(arguments: list[str]) -> None:
@@ -115,6 +125,8 @@ def main() -> None:
             f"critic/score/mean:{step / 10} - timing_s/step:{step / 100}"
         )
     announce(folder, "driver")
+    if "engine" in options:
+        leave_engine_error(Path(json.loads(os.environ["NPU_RL_RAY"])["_temp_dir"]))
     if "raise" in options:
         raise ValueError("batch sizes differ")
     if "odd" in options:

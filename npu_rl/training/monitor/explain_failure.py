@@ -19,13 +19,13 @@ from npu_rl.common.bounded import NO_FILE, open_file
 from npu_rl.common.host_facts import free_disk
 from npu_rl.training.monitor.log_lines import speaker_and_message
 from npu_rl.training.monitor.missing_module import Stack
-from npu_rl.training.monitor.symptoms import NODE_MARKED_DEAD, Symptom, symptoms
+from npu_rl.training.monitor.symptoms import CRASHED, NODE_MARKED_DEAD, Symptom, symptoms
 
 _TAIL = 4 << 20  # bytes read from the end of a log
 _CHUNK = 1 << 20
 _MESSAGE_LINES = 15  # lines after an exception that may belong to its message
 _EXCERPT = 14
-_AROUND = 2000  # characters after a symptom that may name the dead worker
+_AROUND = 2000  # characters before and after a symptom that may name the dead worker
 _LONGEST_SHOWN = 300  # characters of a shown line
 
 _HEAD = "Traceback (most recent call last)"
@@ -38,15 +38,18 @@ _EXCEPTION = re.compile(
 )
 _FRAME = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?')
 _INTERRUPTIONS = {"KeyboardInterrupt", "SystemExit", "Stopped"}
+_ENGINE_DEAD = "EngineDeadError"
 _SECONDARY = {
     *("RayActorError", "ActorDiedError", "ActorUnavailableError", "WorkerCrashedError", "RaySystemError"),
     *("NodeDiedError", "LocalRayletDiedError", "OwnerDiedError"),
     *("ObjectLostError", "ObjectReconstructionFailedError"),
     *("BrokenPipeError", "ConnectionResetError", "ConnectionRefusedError", "EOFError"),
-    *("DistNetworkError", "DistBackendError", "CalledProcessError", "ChildFailedError", "EngineDeadError"),
+    *("DistNetworkError", "DistBackendError", "CalledProcessError", "ChildFailedError", _ENGINE_DEAD),
 }
 # An exception that only points at another one, as vLLM's of its engine and of its workers do.
 _POINTS_ABOVE = re.compile(r"\b(?:see|check)\b.{0,60}\b(?:above|root cause)", re.IGNORECASE)
+# An HTTP client's error whose cause the server has: aiohttp's, httpx's, requests' and openai's words.
+_SERVERS = re.compile(r"(?:ClientResponseError|HTTPStatusError|HTTPError|InternalServerError): .*\b50\d\b")
 _QUOTED = 20  # characters of a message in another's, by which it is quoted
 # Ray's words for a worker that died, and for one that its memory monitor has killed.
 _DEAD_WORKER = re.compile(
@@ -60,6 +63,9 @@ _TORCHRUNS = re.compile(
     r"host *: (?P<ip>\S+)\s+rank *: (?P<name>\d+)[^\n]*\s+exitcode *: -?\d+ \(pid: (?P<pid>\d+)\)"
 )
 _VLLMS = re.compile(r"(?:Worker|Engine core) proc (?P<name>\w+(?:-\d+)?) died unexpectedly")
+_CRASHING = re.compile(
+    r"\((?P<name>\w+) pid=(?P<pid>\d+)(?:, ip=(?P<ip>[^)\s]+))?\)(?:\x1b\[0m)? Fatal Python error"
+)
 _FULL = re.compile("No space left on device|Disk quota exceeded")
 # Tracebacks of handled errors: Ray's search for a package of CANN, and finalizers that run late.
 _HARMLESS = re.compile(
@@ -131,6 +137,7 @@ class _SymptomMatch:
     line: int
     text: str
     around: str
+    at: int  # where the occurrence is in `around`
 
     @property
     def cause(self) -> str:
@@ -157,12 +164,15 @@ def explain(
     logs = [path for path in logs if path.is_file()]
     blocks = [block for path in logs for block in _tracebacks(path)]
     reports = [block for block in blocks if block.role is _Role.SECONDARY]
-    cause = _first_cause([block for block in blocks if block.role is _Role.PRIMARY], reports)
+    errors = [block for block in blocks if block.role is _Role.PRIMARY]
+    if any(_ENGINE_DEAD in block.exception for block in reports):
+        errors = [block for block in errors if not _SERVERS.search(block.exception)]
+    cause = _first_cause(errors, reports)
     if cause:
         return _explain_traceback(cause, logs, one_machine, stack)
     sign = _first_symptom(logs)
     if sign:
-        return sign.explanation(one_machine, sign.text, _named_worker(sign.around))
+        return sign.explanation(one_machine, sign.text, _named_worker(sign.around, sign.at))
     if reports:
         first = next(block for block in reversed(reports) if block.path == reports[0].path)
         return _explain_traceback(first, [], one_machine)
@@ -194,20 +204,20 @@ def _known(text: str) -> tuple[Symptom | None, re.Match[str] | None]:
     return next(((symptom, match) for symptom, match in matches if match), (None, None))
 
 
-def _named_worker(text: str) -> str:
-    """Return a line that names the dead worker of Ray's message by its name in the trainer, node and process."""
-    forms = (_DEAD_WORKER, _KILLED_WORKER, _RAYLETS, _TORCHRUNS, _VLLMS)
-    found = next(filter(None, (form.search(text) for form in forms)), None)
-    if found is None:
+def _named_worker(text: str, at: int = 0) -> str:
+    """Return a line that names the dead worker by its name in the trainer, node and process: that nearest to `at`."""
+    forms = (_DEAD_WORKER, _KILLED_WORKER, _RAYLETS, _TORCHRUNS, _VLLMS, _CRASHING)
+    matches = [match for form in forms for match in form.finditer(text)]
+    if not matches:
         return ""
-    parts = found.groupdict()
-    name = parts.get("name") or parts.get("class") or "a worker"
-    if rank := re.search(
-        r"((?:[A-Z][a-z]+)+)_(\d+:\d+)$", name
-    ):  # WorkerDict_0:3, after verl's random prefix
-        name = f"{rank[1]}_{rank[2]}"
+    parts = min(matches, key=lambda match: max(match.start() - at, at - match.end())).groupdict()
+    actor = (parts.get("class") or "").rpartition(".")[2]
+    name = parts.get("name") or actor or "a worker"
+    if actor and (rank := re.search(rf"{re.escape(actor)}_\d+:\d+$", name)):
+        name = rank[0]  # kQz3JpWorkerDict_0:3 without verl's random prefix
     name = f"rank {name}" if name.isdecimal() else name
-    where = f", process {parts['pid']} on {parts['ip']}" if "pid" in parts else ""
+    where = f", process {parts['pid']}" if "pid" in parts else ""
+    where += f" on {parts['ip']}" if parts.get("ip") else ""
     return f"\nIt was {name}{where}."
 
 
@@ -230,8 +240,8 @@ def _explain_traceback(
     excerpt = "\n".join(block.lines[-_EXCERPT:])
     text = block.text()
     known, match = _known(text)
-    if known and known.of_others and (dead := _first_symptom(logs, _marked_dead())):
-        return dead.explanation(one_machine, excerpt, f"\n{raised}")
+    if known and known.of_others and (dead := _first_symptom(logs, _deaths())):
+        return dead.explanation(one_machine, excerpt, f"{_named_worker(dead.around, dead.at)}\n{raised}")
     missing = _MISSING.search(block.exception)
     if missing and stack and (known is None or known.pattern.search("No module named 'torch_npu'")):
         cause, hint = stack.look_up(missing[1])
@@ -249,8 +259,10 @@ def _explain_traceback(
     return Explanation(raised + _named_worker(text), hint, block.path, block.number, excerpt, source)
 
 
-def _marked_dead() -> tuple[Symptom, ...]:
-    return tuple(one for one in symptoms() if one.pattern.pattern == NODE_MARKED_DEAD.pattern)
+def _deaths() -> tuple[Symptom, ...]:
+    """Return the symptoms that explain what other ranks raise: of a crash, and of a node."""
+    patterns = (CRASHED.pattern, NODE_MARKED_DEAD.pattern)
+    return tuple(one for one in symptoms() if one.pattern.pattern in patterns)
 
 
 def _free_space(symptom: Symptom, log: Path) -> str:
@@ -280,8 +292,10 @@ def _first_symptom(logs: list[Path], among: tuple[Symptom, ...] | None = None) -
                 line = text[begin : end if end >= 0 else len(text)]
                 number = first + text.count("\n", 0, begin)
                 shown = speaker_and_message(line)[1][:500]
-                around = text[begin : last[0].end() + _AROUND]
-                found = _SymptomMatch(symptom, last[0], path, number, shown, around)
+                before = max(begin - _AROUND, 0)
+                around = text[before : last[0].end() + _AROUND]
+                at = last[0].start() - before
+                found = _SymptomMatch(symptom, last[0], path, number, shown, around, at)
                 better = rank
                 break
     return found

@@ -17,6 +17,8 @@ _ADDRESS = r"(?P<address>[0-9A-Za-z.:%_-]{1,64}?)"
 NODE_MARKED_DEAD = re.compile(
     rf"node with node id: \w+ and address: {_ADDRESS} and node name: \S+ has been marked dead"
 )
+# What Python prints when compiled code crashes. Not "Aborted", by which a timeout ends a process, too.
+CRASHED = re.compile(r"Fatal Python error: (?:Segmentation fault|Bus error|Illegal instruction)")
 # How Ray 2.42.1 ends a driver whose local Ray did not come up in time (core_worker.cc:496, _private/node.py:352).
 RAY_NOT_STARTED = re.compile(
     r"Failed to register worker (?:\w+ )?to Raylet|The current node timed out during startup"

@@ -352,7 +352,9 @@ def _failure(prepared: Prepared, record: RunRecord, attempt: Attempt, code: int)
         what += f": {counted(len(lost), 'node')} left the Ray cluster"
         return RunFailed(what, where=log, why="\n".join(lost), hint=lost_nodes_hint(one_machine=one_machine))
     stack = Stack(find_manifest(prepared.loaded.manifest), prepared.paths.code)
-    logs = [attempt.driver_log, *sorted(attempt.workers.rglob("*.err"))]
+    # vLLM's engine logs its errors to stdout.
+    kept = [path for kind in ("*.err", "worker-*.out") for path in sorted(attempt.workers.rglob(kind))]
+    logs = [attempt.driver_log, *kept]
     found = explain(logs, code, one_machine=one_machine, stack=stack)
     again = _resume_hint(record, prepared.recipe)
     if found is None:
