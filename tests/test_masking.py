@@ -73,6 +73,8 @@ def test_a_variable_whose_name_says_secret_is_masked(name: str) -> None:
         ("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1"),
         ("USE_AUTH", "false"),
         ("PWD", "/home/me"),
+        ("tiktoken", "0.14.0"),
+        ("PyJWT", "2.15.1"),
     ],
 )
 def test_a_variable_that_only_looks_like_it_is_shown(name: str, value: str) -> None:

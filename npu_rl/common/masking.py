@@ -33,6 +33,8 @@ _KEY = re.compile(
 )
 _COLUMN = re.compile(r"[a-z]+(?:_[a-z]+)*")
 _NO_KEY = re.compile(rf"(?:\A|[_-])(?:{_SPECIAL})_token\Z", re.IGNORECASE)
+_VERSION = re.compile(r"[0-9]{1,4}(?:\.[0-9]{1,4}){2,3}(?:[a-z]{1,4}[0-9]{1,4})?(?:\+[a-z0-9.]{1,12})?")
+"""A package's version: tiktoken, PyJWT and secretstorage are packages."""
 _PLAIN_VALUE = re.compile(  # a size or a switch
     r"[+-]?[0-9]{1,9}|[0-9]*\.[0-9]{1,6}|true|false|yes|no|on|off|none|null|~|", re.IGNORECASE
 )
@@ -133,13 +135,13 @@ def _is_secret(path: Path, value: str) -> bool:
 
 
 def _is_secret_variable(name: str, value: str) -> bool:
-    if not value or not _VARIABLE.search(name):
+    if not value or not _VARIABLE.search(name) or _VERSION.fullmatch(value):
         return False
     return bool(_STRONG.search(name)) or not _PLAIN_VALUE.fullmatch(value)
 
 
 def _is_secret_key(name: str, value: str) -> bool:
-    if not _KEY.search(name) or _NO_KEY.search(name):
+    if not _KEY.search(name) or _NO_KEY.search(name) or _VERSION.fullmatch(value):
         return False
     if re.search(_ALWAYS, name, re.IGNORECASE):
         return bool(value)

@@ -21,7 +21,8 @@ def recompute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespac
     """The modules of the recomputation, which write to `tmp_path`."""
     monkeypatch.syspath_prepend(str(REHEARSAL))
     monkeypatch.setenv("NPU_RL_USAGE", str(tmp_path))
-    monkeypatch.setattr(importlib.import_module("npu_rl_standins.used"), "_owner", 0)  # begins a new file
+    counter = importlib.import_module("npu_rl_standins.used")._counter
+    monkeypatch.setattr(counter, "_owner", 0)  # begins a new file
     names = ("difference", "group_advantages", "response_masks", "rewards", "batch_rows", "log_prob_checks")
     return SimpleNamespace(
         StepBatch=importlib.import_module("npu_rl_recompute.step_batch").StepBatch,

@@ -22,7 +22,8 @@ def module(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     monkeypatch.syspath_prepend(str(REHEARSAL))
     monkeypatch.syspath_prepend(str(TENSORS))
     monkeypatch.setenv("NPU_RL_USAGE", str(tmp_path))
-    monkeypatch.setattr(importlib.import_module("npu_rl_standins.used"), "_owner", 0)  # begins a new file
+    counter = importlib.import_module("npu_rl_standins.used")._counter
+    monkeypatch.setattr(counter, "_owner", 0)  # begins a new file
     return importlib.import_module
 
 

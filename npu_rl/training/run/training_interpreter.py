@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 SUPPORTED = ((3, 10), (3, 12))
 
 
+_SERVERS = "quickstart-today"
+"""The manifest whose packages rehearse a stack with vLLM's server."""
+
+
 def sufficient_interpreter(
     python: str | None, paths: WorkspacePaths, report: Report, device: str, stands_in: bool, root: Path
 ) -> Interpreter:
@@ -52,9 +56,11 @@ def sufficient_interpreter(
     own = required is report.lock.requirements
     # The extra's torch would take the place of the one that a stack's packages are compiled for.
     # And where the stack came from a bundle, there may be no network to install an extra from.
-    without_extra = (own and device != "cpu") or bundle_of(paths, report.receipt.setup) is not None
-    extra = "" if without_extra else "rehearsal"
-    require_packages(found, required, extra=extra, install=install if own else None)
+    serves = vllm_version(paths.code) == "0.18.0"  # the extra has packages of another vLLM
+    bundled = bundle_of(paths, report.receipt.setup) is not None
+    extra = "" if (own and device != "cpu") or bundled or serves else "rehearsal"
+    of_servers = f"npu-rl setup --manifest {_SERVERS} --workspace {_SERVERS} --install --venv DIR"
+    require_packages(found, required, extra=extra, install=install if own else of_servers if serves else None)
     names = {_name(text) for text in required}
     return replace(
         found, packages={name: version for name, version in found.packages.items() if name in names}
@@ -118,7 +124,7 @@ def _requirements(lock: Lock, code: Path, rehearse: bool, root: Path) -> tuple[s
         return lock.requirements
     from npu_rl.stack.manifest.load_manifest import load_manifest
 
-    of_cpu = "quickstart-today" if vllm_version(code) == "0.18.0" else "quickstart"
+    of_cpu = _SERVERS if vllm_version(code) == "0.18.0" else "quickstart"
     return tuple(load_manifest(of_cpu).manifest.requirements)
 
 

@@ -173,7 +173,6 @@ def test_what_was_stood_in_for_is_counted(ran: Any) -> None:
         "vllm.fused_add_rms_norm",
         "vllm.rotary_embedding",
         "vllm.experts",
-        "vllm.initialize_attn_backend",
         "vllm.paged.reshape_and_cache",
         "vllm.paged.flash_attn_varlen_func",
         "vllm.paged.single_query_cached_kv_attention",
