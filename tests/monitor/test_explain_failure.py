@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from npu_rl.common.yaml_documents.document_kind import find_manifest
 from npu_rl.training.monitor.explain_failure import Explanation, explain
 from npu_rl.training.monitor.missing_module import Stack
 from npu_rl.training.monitor.symptoms import symptoms
@@ -340,6 +341,42 @@ def test_a_missing_module_is_looked_up_in_the_stack(tmp_path: Path, module: str,
     assert words in told.cause and ("`npu-rl setup --install`" in told.hint) == words.startswith(
         ", a package"
     )
+
+
+@pytest.mark.parametrize(
+    ("manifest", "module", "cause", "fix"),
+    [
+        ("today", "triton.language", "triton-ascend; this stack has 3.2.0", "`npu-rl setup --install`"),
+        ("mindspeed-rl-grpo", "triton", "triton-ascend, of which this stack has none", "Leave out"),
+        ("today", "apex", "PyPI's apex is another project", "wheel of Ascend's apex"),
+        (
+            "pai-megatron-deepseek-v3",
+            "apex.optimizers",
+            "PyPI's apex is another project",
+            "wheel of NVIDIA's apex",
+        ),
+        ("today", "acl", "CANN's own", "set_env.sh"),
+        ("today", "tbe.common", "CANN's own", "set_env.sh"),
+        ("today", "flash_attn", "for GPUs", "Leave out the setting that leads to that code."),
+        ("today", "cv2", "lacks cv2 of opencv-python-headless, a package of this stack", "--install"),
+        ("today", "PIL.Image", "lacks PIL of pillow, a package of this stack", "--install"),
+        ("today", "attr", "lacks attr of attrs, a package of this stack", "--install"),
+        ("today", "pkg_resources", "lacks pkg_resources of setuptools, a package of this stack", "--install"),
+        (
+            "deepseek-v3-cann",
+            "sklearn",
+            "lacks sklearn of scikit-learn, a package of this stack",
+            "--install",
+        ),
+        ("today", "sklearn", "no lock of today has", "or install scikit-learn, which"),
+    ],
+)
+def test_a_module_whose_name_is_no_packages_is_looked_up_by_what_brings_it(
+    tmp_path: Path, manifest: str, module: str, cause: str, fix: str
+) -> None:
+    told, advice = Stack(find_manifest(manifest), tmp_path).look_up(module)
+    assert cause in told and fix in advice
+    assert not re.search(r"install (?:triton|apex|acl|tbe|flash_attn|cv2|sklearn)\b", advice)
 
 
 def test_no_symptom_names_other_nodes_scripts_on_one_machine() -> None:
