@@ -128,7 +128,7 @@ def _of_manifest(name: str) -> tuple[FaultReport, list[str]]:
         raise SourceError(
             f"The code of {lock.manifest} is not in the store",
             why=error.what,
-            hint=f"Bring it there: npu-rl setup --manifest {name}",
+            hint=f"Set it up there: npu-rl setup --manifest {name}",
         ) from error
 
 

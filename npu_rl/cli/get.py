@@ -95,7 +95,7 @@ def _say_commands(
         say(f"{place + ':':<12}{command}")
     for place, there in (("hub", one.hub), ("modelscope", one.modelscope)):
         if not there:
-            say(f"{place + ':':<12}(no document of the stacks names it there)")
+            say(f"{place + ':':<12}(no document says where it is there)")
     say(f"named by:   {one.source}")
     if not revision:
         say("revision:   not pinned: no document names a commit. --revision COMMIT pins one of the hub's.")

@@ -38,7 +38,7 @@ def test_a_mistake_ends_the_rehearsal(named: str, quickstart_workspace: Path, tm
     done = run_cli([*words, "--rehearse=quick", "--json"], env, tmp_path, timeout=900)
     assert done.returncode == 1, done.stderr[-3000:]
     part = json.loads(done.stdout)["train"]
-    assert "The trainer computes another step than the formulas" in part["failure"]
+    assert "The trainer's step differs from the formulas" in part["failure"]
     (difference,) = part["recomputed"]["differences"]
     assert re.match(named, difference), difference
 

@@ -275,7 +275,7 @@ class Runs:
     [
         ("missing rank", "model_world_size_2_rank_1.pt"),
         ("cut off", "model_world_size_1_rank_0.pt"),
-        ("runs", "Nothing of the file was run"),
+        ("runs", "Nothing in the file was run"),
         ("dtype", "Unsupported dtype"),
         ("adapter", "unmerged adapters"),
         ("unknown", "OtherForCausalLM"),

@@ -67,7 +67,7 @@ def read_value(text: str) -> tuple[Plain, list[KeyPath], frozenset[KeyPath]]:
 def _decode(raw: bytes) -> str:
     if len(raw) > SIZE_LIMIT:
         why = f"it is larger than {SIZE_LIMIT // 1024} KB"
-        raise NotYaml(1, why, "Keep data in files of their own.")
+        raise NotYaml(1, why, "Keep data in separate files.")
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise NotYaml(1, "it is UTF-16", "Save it as UTF-8.")
     try:

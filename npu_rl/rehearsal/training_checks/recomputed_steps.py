@@ -47,7 +47,7 @@ class RecomputedSteps:
         """Raise NpuRlError if a value differed, or if in so many steps a hook compared nothing."""
         if self.differences:
             raise NpuRlError(
-                "The trainer computes another step than the formulas",
+                "The trainer's step differs from the formulas",
                 where=str(record),
                 why="\n".join(self.differences),
                 hint="`npu-rl summary` lists the patches that change the function; docs/rehearsal.md (What is "

@@ -130,7 +130,7 @@ def bundled_store(bundle: OpenBundle, lock: Lock) -> Store:
         for sha256 in {patch.sha256 for _, patch in lock.patches()}:
             data = read_if_file(bundle.folder / FILES / sha256)
             if data is None or store.keep_file(data) != sha256:
-                raise BundleError("The bundle does not have a patch of its lock", where=sha256)
+                raise BundleError("The bundle lacks a patch that its lock names", where=sha256)
     return store
 
 

@@ -31,7 +31,7 @@ def prepare(job: dict[str, Any]) -> tuple[Step, list[str]]:
     """Import the ranks' modules. Returns the function for one rank's step, and the replaced names."""
     if trainer_arguments.has_them(Path(job["code"])):
         raise NotImplementedError(
-            "this trainer's layers are MindSpeed-LLM's; a tiny model of them is missing"
+            "npu-rl has no tiny model with MindSpeed-LLM's layers, which this trainer has"
         )
     if job["mindspeed"]:
         adaptor: Any = importlib.import_module("mindspeed.megatron_adaptor")

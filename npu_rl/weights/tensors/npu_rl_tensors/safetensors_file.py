@@ -164,7 +164,7 @@ def _require_filled(entries: Sequence[TensorEntry], begin: int, size: int) -> No
     at = begin
     for entry in entries:
         if entry.start != at:
-            raise _Invalid(f"{entry.name} starts at byte {entry.start}, and {at} is free.")
+            raise _Invalid(f"{entry.name} starts at byte {entry.start}; it should start at {at}.")
         at += entry.size
         if at > size:
             raise _Invalid(f"It has {size} bytes: it is truncated within {entry.name}.")

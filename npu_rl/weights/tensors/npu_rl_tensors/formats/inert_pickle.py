@@ -107,7 +107,7 @@ def read_pickle(data: bytes, where: str) -> Any:
     raise TensorError(
         "A pickle is damaged, or has what doesn't belong in a checkpoint",
         where=where,
-        why=f"{why}\nNothing of the file was run.",
+        why=f"{why}\nNothing in the file was run.",
         hint="Copy or download it again.",
     )
 

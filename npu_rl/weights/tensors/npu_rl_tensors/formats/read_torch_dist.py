@@ -184,7 +184,7 @@ def _read_chunk(key: str, dtype: torch.dtype, chunk: _Chunk, files: OpenFiles, b
             "A file and the metadata disagree",
             where=f"{chunk.file} at byte {chunk.start}",
             why=f"{METADATA} expects a chunk of {key} there: {list(extent(chunk.box))} in {dtype}.",
-            hint="They may be of two checkpoints. Copy or download both again.",
+            hint="They may belong to two checkpoints. Copy or download both again.",
         )
     return found.view(files, key).read(box)
 

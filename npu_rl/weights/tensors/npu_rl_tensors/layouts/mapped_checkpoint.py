@@ -137,7 +137,7 @@ def _mapped(
                 "The parts of a tensor have several dtypes",
                 where=where,
                 why=f"{name} is stored in {len(keys)} parts, such as {such}.",
-                hint="They may be of two checkpoints. Copy the ranks' files again from where they were written.",
+                hint="They may belong to two checkpoints. Copy the ranks' files again from where they were written.",
             )
         by_replica: dict[int, list[Placement]] = {}
         for placement in placements:
