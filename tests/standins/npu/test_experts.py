@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -56,8 +59,18 @@ def test_grouped_matmul_of_the_inner_dimension(torch_npu: ModuleType) -> None:
     close(got, torch.stack([x[:, :2] @ y[:2], torch.zeros(4, 3), x[:, 2:] @ y[2:]]))
 
 
-def test_chunks_are_sorted_with_their_probabilities(torch_npu: ModuleType) -> None:
-    from npu_rl_standins_npu import kernels
+def test_chunks_are_sorted_with_their_probabilities(
+    torch_npu: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mindspeed/ops").mkdir(parents=True)
+    for package in ("mindspeed", "mindspeed/ops"):
+        (tmp_path / package / "__init__.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "mindspeed", raising=False)
+    kernels = importlib.import_module("mindspeed.ops.triton.sort_chunks_by_idx")
+    other = importlib.import_module("mindspeed.ops.triton.l2norm")
+    with pytest.raises(NotImplementedError, match=r"mindspeed\.ops\.triton\.l2norm\.l2norm"):
+        other.l2norm(torch.ones(2))
 
     x, probs = torch.randn(5, 2, requires_grad=True), torch.rand(5)
     got, sorted_probs = kernels.moe_sort_chunks_by_index_with_probs(

@@ -154,7 +154,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 def install() -> None:
     """Make the placeholder modules importable where no real module exists."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        # Before the tree's own kernels, which can't be imported without triton.
+        # Before the tree's own kernels, which can't be imported without triton, and after the finder of hooks.
         sys.meta_path.insert(
-            0 if importlib.util.find_spec("triton") is None else len(sys.meta_path), _Finder()
+            1 if importlib.util.find_spec("triton") is None else len(sys.meta_path), _Finder()
         )
