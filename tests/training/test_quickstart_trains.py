@@ -267,7 +267,9 @@ def test_a_healthy_rehearsal_says_what_was_real(
     assert syncs["tensors"] == 53 and syncs["syncs"] >= 15 and not syncs["unknown"] + syncs["faults"]
     assert (resumed["steps"], resumed["difference"]) == ([6, 7], 0)
     recomputed = report["train"]["recomputed"]
-    assert recomputed["comparisons"]["advantages"] >= 12 and not recomputed["left_out"]
+    assert recomputed["comparisons"]["advantages"] >= 12 and not recomputed["differences"]
+    assert recomputed["comparisons"]["gradient of log-probabilities"] >= 12
+    assert "advantages" not in recomputed["left_out"] and "learning rate" in recomputed["left_out"]
     assert report["stood_in_for"]["verl.Tracking.log: waits to be stopped"] == 1
     assert report["changed_files"] == []
     assert report["stood_in_for"]["verl.utils.device.get_nccl_backend"] >= 1
