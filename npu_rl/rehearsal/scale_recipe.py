@@ -12,7 +12,7 @@ from npu_rl.recipes.recipe.schema_training import Parallel
 from npu_rl.rehearsal.model_size_keys import SIZE_KEYS, scaled_transformer
 
 STEPS = 60
-_BATCH, SAMPLES, _MICRO = 8, 8, 16
+_BATCH, _SAMPLES, _MICRO = 8, 8, 16
 PROMPT, RESPONSE = 32, 16  # tokens
 _RATE = 3e-3  # with which the tiny models learn
 # What is made for a published model (`model.architecture`); any other is a DeepSeek-V3.
@@ -66,7 +66,7 @@ def scale_recipe(recipe: Recipe, name: str) -> Recipe:
         "rollout": Rollout(
             # The stand-in generates in both cases; Megatron's workers don't support `hf`.
             engine="vllm" if recipe.megatron else "hf",
-            responses=SAMPLES,
+            responses=_SAMPLES,
             temperature=recipe.rollout.temperature,
             top_p=recipe.rollout.top_p,
             top_k=recipe.rollout.top_k,

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_rl.recipes.recipe.schema import Recipe
-from npu_rl.recipes.recipe.schema_rollout import Rollout
-from npu_rl.rehearsal.scale_recipe import PROMPT, RESPONSE, SAMPLES, scale_recipe, tiny_model_of
+from npu_rl.rehearsal.scale_recipe import PROMPT, RESPONSE, scale_recipe, tiny_model_of
 
 VLLM = "0.18.0"
 """The only vLLM whose server runs on the stand-ins (rehearsal/standins/vllm)."""
@@ -54,23 +53,17 @@ def scale_for_server(recipe: Recipe, name: str) -> Recipe:
         "model": small.model.model_copy(
             update={"remove_padding": recipe.megatron, "load_weights": None, "make": model_of(recipe)}
         ),
-        "rollout": Rollout(
-            engine="vllm",
-            responses=SAMPLES,
-            temperature=recipe.rollout.temperature,
-            top_p=recipe.rollout.top_p,
-            top_k=recipe.rollout.top_k,
-            validation=recipe.rollout.validation,
-            tensor_parallel=1,
-            log_prob_micro_batch=16,
-            max_sequences=_SEQUENCES,
-            max_batched_tokens=2048,
-            max_length=PROMPT + RESPONSE,
-            eager=True,
-            free_cache=False,
-            log_probs=True,
-            dtype="float32",
-            engine_arguments={},
+        "rollout": small.rollout.model_copy(
+            update={
+                "engine": "vllm",
+                "max_sequences": _SEQUENCES,
+                "max_batched_tokens": 2048,
+                "max_length": PROMPT + RESPONSE,
+                "eager": True,
+                "free_cache": False,
+                "log_probs": True,
+                "dtype": "float32",
+            }
         ),
         "overrides": {**small.overrides, **_OURS, **_PER_STRATEGY[strategy]},
     }
